@@ -1,0 +1,86 @@
+package keeper
+
+import (
+	"context"
+	"time"
+
+	"github.com/pgmutex/pgmutex/engine"
+)
+
+// alertAfter returns after how long without a heartbeat a contender tells
+// somebody about the holder: our own setting, but never less than two of the
+// heartbeats that the holder promised, or a slow one would be reported for
+// ever.
+func alertAfter(ask *Ask, r *engine.Rival) time.Duration {
+	return max(ask.Timing.AlertAfter, 2*r.Interval)
+}
+
+func ageOf(r *engine.Rival) time.Duration {
+	if r == nil {
+		return 0
+	}
+	return max(r.Age, 0)
+}
+
+// rivalAlert raises or clears the alert about the holder of a name, once for
+// each of its holds, however many goroutines here look at it.
+func (k *Keeper) rivalAlert(ctx context.Context, ask *Ask, r *engine.Rival, age time.Duration) {
+	if r == nil {
+		return
+	}
+	late := age >= alertAfter(ask, r)
+	k.mu.Lock()
+	stands := k.alerted[ask.Name]
+	if late {
+		k.alerted[ask.Name] = r.ID
+	} else {
+		delete(k.alerted, ask.Name)
+	}
+	k.mu.Unlock()
+	event := Event{Ctx: context.WithoutCancel(ctx), Term: engine.Term{Name: ask.Name}, Rival: r, Age: age}
+	if stands != "" && (!late || stands != r.ID) {
+		event.Kind = AlertCleared
+		k.cfg.Observe(event)
+	}
+	if late && stands != r.ID {
+		event.Kind = Alert
+		k.cfg.Observe(event)
+	}
+}
+
+// clearAlert clears the alert about a name's former holder, if one stands.
+func (k *Keeper) clearAlert(ctx context.Context, name string) {
+	k.mu.Lock()
+	_, stands := k.alerted[name]
+	delete(k.alerted, name)
+	k.mu.Unlock()
+	if stands {
+		k.cfg.Observe(Event{Kind: AlertCleared, Ctx: context.WithoutCancel(ctx), Term: engine.Term{Name: name}})
+	}
+}
+
+// observe reports something about an attempt.
+func (k *Keeper) observe(ctx context.Context, ask *Ask, kind Kind, l look) {
+	k.cfg.Observe(Event{
+		Kind: kind, Ctx: context.WithoutCancel(ctx),
+		Term:  engine.Term{Name: ask.Name, Shared: ask.Shared},
+		Rival: l.Holder, Age: ageOf(l.Holder), Place: l.Place,
+	})
+}
+
+// report says that an Ask was granted. Its failure is reported by the client,
+// which makes the error.
+func (k *Keeper) report(ctx context.Context, res Result, began time.Time, took time.Duration) {
+	l := res.Lease
+	if l == nil {
+		return
+	}
+	k.clearAlert(ctx, l.term.Name)
+	event := l.event(TakenOver)
+	event.At, event.Took, event.Rival, event.Age = began, took, res.Rival, ageOf(res.Rival)
+	if res.Rival != nil {
+		k.cfg.Observe(event)
+	}
+	event.Kind = Acquired
+	k.cfg.Observe(event)
+}

@@ -1,0 +1,199 @@
+package keeper
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgmutex/pgmutex/engine"
+)
+
+// An Ask is a wish to hold a name.
+type Ask struct {
+	Name    string
+	Holder  string // label
+	Shared  bool
+	Details map[string]string
+	Timing  engine.Timing // StaleAfter, Heartbeat and AlertAfter of the hold
+	Trust   time.Duration // how long one confirmation is good for
+	Wait    bool          // does not overtake, and stands in line when busy
+
+	// Owner is what Lease.Owner returns. OnGrant is called with the lease before
+	// anybody else can see it, OnEnd once when it ends, on the goroutine that
+	// ends it.
+	Owner   any
+	OnGrant func(*Lease)
+	OnEnd   func(*Ending)
+}
+
+// A Result is what came of an Ask. Exactly one of Lease, Busy, Unknown, Closed
+// and Err is set, or none but Ctx when ctx ended before anything was asked.
+type Result struct {
+	Lease   *Lease
+	Busy    bool          // certainly not granted, somebody else is there
+	Rival   *engine.Rival // who, where known
+	Place   int
+	Unknown bool  // may be granted in the store, and is being cleaned up
+	Err     error // the engine's reason, also beside Busy and Unknown
+	Refused bool  // asking again the same way is no use
+	Closed  bool
+	Ctx     error // the cause of ctx's end, where that is why it is over
+}
+
+// maxAttempt bounds one call, so that a dead connection holds a waiter up no
+// longer than that; the trust of a lease may be minutes.
+const maxAttempt = 15 * time.Second
+
+// grace is how long an attempt in flight may still say what it is when its
+// caller's context ends. Without it, a wait that ran out would now and then
+// end as unknown, just because a poll was on its way.
+const grace = 50 * time.Millisecond
+
+var errLate = errors.New("granted, but the answer came too late to be trusted")
+
+// A look is one answer of the engine with its times.
+type look struct {
+	engine.Answer
+	sent, arrived time.Duration
+	lease         *Lease
+	ended         bool // ctx ended or the client was closed first; nothing else is set
+}
+
+// try makes one attempt. The engine's call goes on by itself when ctx ends: a
+// cancelled call would cost the engine its connection and leave in doubt what
+// another moment makes certain. What it brings then is given back.
+func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) look {
+	term := engine.Term{
+		Name:       ask.Name,
+		ID:         ask.Holder + "~" + nonce(),
+		Shared:     ask.Shared,
+		StaleAfter: ask.Timing.StaleAfter,
+	}
+	req := engine.Request{
+		Term:       term,
+		Heartbeat:  ask.Timing.Heartbeat,
+		AlertAfter: ask.Timing.AlertAfter,
+		Details:    ask.Details,
+		Wait:       ask.Wait,
+		Judge:      judge,
+		Take:       take,
+		Own:        k.ghosts(ask.Name),
+	}
+	var abandoned atomic.Bool
+	answer := make(chan look, 1)
+	// Whoever ends up with the answer sees it through, and only then is the
+	// attempt over for those who wait for the client to be idle.
+	k.underway(1)
+	if !k.spawn(func() {
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(ask.Trust, maxAttempt))
+		defer cancel()
+		defer context.AfterFunc(k.stop, cancel)()
+		l := look{sent: k.elapsed()}
+		if got := k.engine.Acquire(call, []engine.Request{req}); len(got) == 1 {
+			l.Answer = got[0]
+		}
+		l.arrived = k.elapsed()
+		// Either the caller leaves or the answer is delivered, never both.
+		if abandoned.CompareAndSwap(false, true) {
+			answer <- l
+			return
+		}
+		k.drop(term, l)
+		k.underway(-1)
+	}) {
+		k.underway(-1)
+		return look{ended: true}
+	}
+
+	l, ok := k.await(ctx, answer)
+	if !ok {
+		if abandoned.CompareAndSwap(false, true) {
+			return look{ended: true}
+		}
+		l = <-answer // it came in this very moment
+	}
+	defer k.underway(-1)
+	if l.Outcome == engine.Granted && (ctx.Err() != nil || k.refusing()) {
+		k.drop(term, l)
+		return look{ended: true}
+	}
+	switch l.Outcome {
+	case engine.Granted:
+		term.Token = l.Token
+		l.lease = k.grant(ctx, ask, term, l)
+		if l.lease == nil {
+			k.drop(term, l)
+			if k.refusing() {
+				return look{ended: true}
+			}
+			l.Outcome, l.Err = engine.Unknown, errLate
+		}
+	case engine.Unknown:
+		k.drop(term, l)
+	}
+	return l
+}
+
+// await waits for the answer until ctx ends or the client is closed, and a
+// little longer. It is false when there was none by then.
+func (k *Keeper) await(ctx context.Context, answer <-chan look) (l look, ok bool) {
+	select {
+	case l := <-answer:
+		return l, true
+	case <-ctx.Done():
+	case <-k.closing:
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case l := <-answer:
+		return l, true
+	case <-timer.C:
+		return look{}, false
+	}
+}
+
+// drop sees to it that nothing of an attempt stays in the store.
+func (k *Keeper) drop(term engine.Term, l look) {
+	switch l.Outcome {
+	case engine.Granted:
+		k.settle(&unsettled{term: term, until: l.sent + term.StaleAfter})
+	case engine.Unknown:
+		k.settle(&unsettled{term: term, until: l.sent + term.StaleAfter, ghost: true})
+	}
+}
+
+// grant makes a lease of a grant; nil when its trust was over on arrival, or
+// the client has been closed meanwhile.
+func (k *Keeper) grant(ctx context.Context, ask *Ask, term engine.Term, look look) *Lease {
+	l := &Lease{
+		keeper:     k,
+		term:       term,
+		acquiredAt: look.AcquiredAt,
+		granted:    look.arrived,
+		trust:      ask.Trust,
+		heartbeat:  ask.Timing.Heartbeat,
+		alertAfter: ask.Timing.AlertAfter,
+		values:     context.WithoutCancel(ctx),
+		owner:      ask.Owner,
+		onEnd:      ask.OnEnd,
+		next:       look.sent + ask.Timing.Heartbeat,
+		confirmed:  look.sent,
+	}
+	l.deadline.Store(int64(look.sent + ask.Trust))
+	if l.left() <= 0 {
+		return nil
+	}
+	ask.OnGrant(l)
+	if !k.keep(l) {
+		l.end(&Ending{Released: true})
+		return nil
+	}
+	return l
+}
+
+// nonce returns what makes a term unique: 16 characters of base32.
+func nonce() string { return strings.ToLower(rand.Text()[:16]) }

@@ -1,0 +1,248 @@
+package keeper
+
+import (
+	"context"
+	"time"
+
+	"github.com/pgmutex/pgmutex/engine"
+)
+
+// An unsettled term is one that must not be in the store any more and perhaps
+// still is.
+type unsettled struct {
+	term  engine.Term
+	until time.Duration // stale by then whatever happens, so nothing is left to do
+	// A ghost is an attempt whose answer never came. It may still be on its way
+	// to the store, so not finding it there settles nothing.
+	ghost bool
+
+	lease *Lease        // whose release it is; nil for attempts that never became one
+	done  chan struct{} // closed once settled
+
+	// Guarded by Keeper.mu.
+	next  time.Duration
+	tries int
+	sent  bool  // a removal may have been carried out without our learning of it
+	err   error // of the last try
+}
+
+func (l *Lease) unsettled(until time.Duration) *unsettled {
+	return &unsettled{term: l.term, until: until, lease: l, done: make(chan struct{})}
+}
+
+// settle takes charge of an unsettled term.
+func (k *Keeper) settle(u *unsettled) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unsettled[u.term.ID] = u
+	u.next = k.elapsed()
+	k.schedule(u.next)
+}
+
+// ghosts returns the IDs of our own attempts for name that may turn up yet.
+func (k *Keeper) ghosts(name string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var ids []string
+	for id, u := range k.unsettled {
+		if u.term.Name == name {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// removeDue starts the removal of what is due, and returns when the next one
+// will be. Called with mu held.
+func (k *Keeper) removeDue(now time.Duration) time.Duration {
+	next := never
+	var batch []*unsettled
+	for _, u := range k.unsettled {
+		switch {
+		case now >= u.until:
+			k.forget(u)
+		case u.next <= now:
+			batch = append(batch, u)
+		default:
+			next = min(next, u.next, u.until)
+		}
+	}
+	if k.removing || len(batch) == 0 {
+		return next
+	}
+	k.removing = true
+	k.work.Add(1)
+	go func() {
+		defer k.work.Done()
+		ctx, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
+		defer cancel()
+		k.remove(ctx, distinct(batch))
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.removing = false
+		k.schedule(k.elapsed())
+	}()
+	return next
+}
+
+// distinct leaves one term for each name, which is what an engine's batch may
+// hold; the others' turn comes right after.
+func distinct(batch []*unsettled) []*unsettled {
+	seen := map[string]bool{}
+	n := 0
+	for _, u := range batch {
+		if !seen[u.term.Name] {
+			seen[u.term.Name] = true
+			batch[n] = u
+			n++
+		}
+	}
+	return batch[:n]
+}
+
+// remove makes one call for the batch and takes in what it says.
+func (k *Keeper) remove(ctx context.Context, batch []*unsettled) {
+	terms := make([]engine.Term, len(batch))
+	for i, u := range batch {
+		terms[i] = u.term
+	}
+	removals := k.engine.Release(ctx, terms)
+	for i, u := range batch {
+		var r engine.Removal
+		if i < len(removals) {
+			r = removals[i]
+		}
+		k.removed(u, r)
+	}
+}
+
+// removed takes in what came of one removal.
+func (k *Keeper) removed(u *unsettled, r engine.Removal) {
+	k.mu.Lock()
+	settled := r.Outcome == engine.Removed || r.Outcome == engine.Absent && !u.ghost
+	// The very first removal did not find a term that had been granted, so
+	// somebody else had ended it before.
+	lost := r.Outcome == engine.Absent && settled && !u.sent
+	if settled {
+		defer k.settled(u)
+	} else {
+		u.sent = u.sent || r.Outcome == engine.Unconfirmed
+		u.err = r.Err
+		u.next = k.elapsed() + backoff(u.tries)
+		u.tries++
+		k.schedule(min(u.next, u.until))
+	}
+	k.mu.Unlock()
+
+	l := u.lease
+	if l == nil || !settled || l.ending.Load().Lost() {
+		return
+	}
+	if lost {
+		e := &Ending{reason: engine.LostRowGone, gone: true}
+		l.overruled.Store(e)
+		k.spawn(func() { k.explain(l, e) })
+		return
+	}
+	released := l.event(Released)
+	released.Took = k.elapsed() - l.granted
+	k.cfg.Observe(released)
+}
+
+// settled forgets the term and tells who waits for it.
+func (k *Keeper) settled(u *unsettled) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forget(u)
+}
+
+// forget is settled for those who hold mu.
+func (k *Keeper) forget(u *unsettled) {
+	if k.unsettled[u.term.ID] != u {
+		return
+	}
+	delete(k.unsettled, u.term.ID)
+	if u.done != nil {
+		close(u.done)
+	}
+	k.lines[u.term.Name].nudge()
+	k.checkIdle()
+}
+
+// backoff returns how long to wait after that many tries have failed.
+func backoff(tries int) time.Duration {
+	const first, longest = 50 * time.Millisecond, 5 * time.Second
+	return jitter(min(first<<min(tries, 16), longest))
+}
+
+// Removal is what came of giving a lease back.
+type Removal uint8
+
+const (
+	Confirmed  Removal = iota // certainly gone from the store
+	InProgress                // not confirmed in time; it goes on in the background
+	WasLost                   // the lease had ended before, see Ended
+	WasClosed                 // the client was closed before
+)
+
+// Release gives the lease back: it ends here and now, and its term is removed
+// from the store. It waits for the confirmation no longer than the release
+// timeout, whether ctx has ended or not. A lease that was lost is cleaned up in
+// the background. Further calls wait for the same removal.
+func (l *Lease) Release(ctx context.Context) (Removal, error) {
+	k := l.keeper
+	e := l.end(&Ending{Released: true})
+	if e.Closed {
+		return WasClosed, nil
+	}
+	if e.gone {
+		return WasLost, nil
+	}
+
+	k.mu.Lock()
+	u := l.removal
+	first := u == nil
+	if first {
+		u = l.unsettled(l.confirmed + l.term.StaleAfter)
+		// Not due for run as long as the first try, made here, may be under way.
+		u.next = k.elapsed() + 2*k.cfg.ReleaseTimeout
+		l.removal = u
+		k.unsettled[u.term.ID] = u
+	}
+	k.mu.Unlock()
+
+	if first && !k.spawn(func() {
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.ReleaseTimeout)
+		defer cancel()
+		k.remove(call, []*unsettled{u})
+	}) {
+		return WasClosed, nil
+	}
+	if e.Lost() {
+		return WasLost, nil
+	}
+
+	timeout := time.NewTimer(k.cfg.ReleaseTimeout)
+	defer timeout.Stop()
+	select {
+	case <-u.done:
+		if l.overruled.Load() != nil {
+			return WasLost, nil
+		}
+		return Confirmed, nil
+	case <-timeout.C:
+	case <-k.stop.Done():
+	}
+	k.mu.Lock()
+	err := u.err
+	k.mu.Unlock()
+	if err == nil {
+		err = errUnanswered
+	}
+	if first {
+		unconfirmed := l.event(ReleaseUnconfirmed)
+		unconfirmed.Err = err
+		k.cfg.Observe(unconfirmed)
+	}
+	return InProgress, err
+}
