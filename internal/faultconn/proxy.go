@@ -1,0 +1,159 @@
+package faultconn
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Proxy relays connections to one upstream address. Its methods may be called
+// from several goroutines.
+type Proxy struct {
+	faults   // of every connection, those to come included
+	upstream string
+	listener net.Listener
+	tasks    sync.WaitGroup
+
+	// Below is guarded by state.mu of faults: a fault and a new connection must
+	// not miss each other.
+	conns   []*Conn // open ones, oldest first
+	traps   []*Trap // not yet sprung
+	counts  Counts
+	refuse  bool
+	closing bool
+}
+
+// New starts a relay to upstream, a "host:port" or the path of a Unix socket. It
+// is closed with the test.
+func New(t testing.TB, upstream string) *Proxy {
+	t.Helper()
+	p, err := Listen(upstream)
+	if err != nil {
+		t.Fatalf("start the relay: %v", err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Listen is New for those without a test; the caller closes the proxy.
+func Listen(upstream string) (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{upstream: upstream, listener: listener}
+	p.faults.init(&state{})
+	p.tasks.Go(p.accept)
+	return p, nil
+}
+
+// Addr is the address that clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// DSN returns a connection string, URL or key and value, with the proxy in the
+// place of the server.
+func (p *Proxy) DSN(dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme == "" {
+		addr := p.listener.Addr().(*net.TCPAddr)
+		return fmt.Sprintf("%s host=%s port=%d", dsn, addr.IP, addr.Port) // the last one counts
+	}
+	u.Host = p.Addr()
+	q := u.Query()
+	q.Del("host") // a socket directory
+	q.Del("port")
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// Close ends every connection and returns when nothing of the proxy runs any
+// more. A second call does nothing.
+func (p *Proxy) Close() {
+	p.state.mu.Lock()
+	p.closing = true
+	p.state.mu.Unlock()
+	p.listener.Close()
+	p.Cut()
+	p.tasks.Wait()
+}
+
+// Conns returns the open connections, oldest first.
+func (p *Proxy) Conns() []*Conn {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return slices.Clone(p.conns)
+}
+
+// Cut closes every open connection towards both sides. New ones are welcome.
+func (p *Proxy) Cut() {
+	for _, c := range p.Conns() {
+		c.Cut()
+	}
+}
+
+// Reset ends every open connection with a TCP reset towards both sides.
+func (p *Proxy) Reset() {
+	for _, c := range p.Conns() {
+		c.Reset()
+	}
+}
+
+// Refuse makes the proxy reset new connections at once, or accept them again.
+func (p *Proxy) Refuse(refuse bool) {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	p.refuse = refuse
+}
+
+// accept runs until the listener is closed.
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.state.mu.Lock()
+		refuse := p.refuse || p.closing
+		if refuse {
+			p.counts.Refused++
+		}
+		p.state.mu.Unlock()
+		if refuse {
+			reset(client)
+			continue
+		}
+		p.tasks.Go(func() { p.serve(client) })
+	}
+}
+
+// serve relays one connection until both directions have ended.
+func (p *Proxy) serve(client net.Conn) {
+	network := "tcp"
+	if strings.HasPrefix(p.upstream, "/") {
+		network = "unix"
+	}
+	server, err := net.Dial(network, p.upstream)
+	if err != nil {
+		reset(client) // as a server that is down would
+		return
+	}
+	c := newConn(p, client, server)
+	p.state.mu.Lock()
+	welcome := !p.closing
+	if welcome {
+		p.conns = append(p.conns, c)
+		p.counts.Connections++
+	}
+	p.state.mu.Unlock()
+	if welcome {
+		c.relay()
+	}
+	c.Cut()
+	p.state.mu.Lock()
+	p.conns = slices.DeleteFunc(p.conns, func(other *Conn) bool { return other == c })
+	p.state.mu.Unlock()
+}
