@@ -1,0 +1,250 @@
+package pgdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrClosed is matched by errors of calls on a DB that is closed or closing.
+// Nothing was sent.
+var ErrClosed = errors.New("the database handle is closed")
+
+// How long a connection that nobody uses is kept.
+const idleAfter = 30 * time.Second
+
+// Facts is what a connection told about itself and its server when it was made.
+type Facts struct {
+	Version  int    // server_version_num: 150018 is 15.18
+	Role     string // current_user
+	Database string
+	Standby  bool // the server is in recovery: it is read-only
+
+	// ReadOnly is default_transaction_read_only of the session.
+	ReadOnly bool
+
+	// Direct is false where a pooler stands in between, or may: the backend that
+	// answered is not the one that the connection was given the key of.
+	Direct bool
+
+	// Settings is set where the session has the settings of [Settings], so that
+	// [Statement.Direct] is used.
+	Settings bool
+
+	// What the role has for itself, before Settings changed it.
+	SynchronousCommit string
+	Isolation         string
+}
+
+// conn is one connection as a lane uses it, by one goroutine at a time.
+type conn interface {
+	// run executes one statement in a transaction of its own.
+	run(ctx context.Context, st Statement, args []any, each func(Row) error) error
+
+	// tx runs fn between BEGIN and COMMIT.
+	tx(ctx context.Context, fn func(context.Context, Querier) error) error
+
+	// ping makes one round trip that has no effect.
+	ping(ctx context.Context) error
+
+	// stale reports whether the connection is seen to be dead, or has unread
+	// input that may say so, without any I/O that waits.
+	stale() bool
+
+	// usable is false once an error left the connection in doubt.
+	usable() bool
+
+	facts() *Facts
+	close()
+}
+
+// A backend makes connections.
+type backend interface {
+	connect(ctx context.Context, db *DB) (conn, error)
+	address() string
+
+	// idle is how long a lane keeps a connection that it does not use, given
+	// how long it keeps one of its own.
+	idle(which Lane, idle time.Duration) time.Duration
+
+	// kill ends all connections at once, whoever is using them.
+	kill()
+}
+
+// DB is the access of one engine to its database: a connection for each lane
+// and one more while somebody listens. Connections are made when they are
+// needed, made again after a failure, and closed when nobody has used them for
+// half a minute. It is safe for concurrent use.
+type DB struct {
+	opts  Options
+	log   *slog.Logger
+	back  backend
+	lanes [lanes]*lane
+	ears  *ears
+	last  atomic.Pointer[Facts] // of the newest connection, nil before the first
+
+	idle, linger time.Duration // idleAfter and lingerFor, but for tests
+
+	// Open ends when Close is called, life when Close runs out of patience.
+	open, life  context.Context
+	refuse, end context.CancelFunc
+
+	mu     sync.Mutex
+	work   sync.WaitGroup
+	closed chan struct{} // closed when Close is done
+}
+
+func newDB(back backend, o Options) *DB {
+	db := &DB{
+		opts:   o,
+		log:    o.Logger,
+		back:   back,
+		idle:   idleAfter,
+		linger: lingerFor,
+		closed: make(chan struct{}),
+	}
+	db.open, db.refuse = context.WithCancel(context.Background())
+	db.life, db.end = context.WithCancel(context.Background())
+	for which := range db.lanes {
+		db.lanes[which] = newLane(db, Lane(which))
+	}
+	db.ears = newEars(db)
+	return db
+}
+
+// Run executes one statement as a transaction of its own, in one round trip
+// (two when the text is new to the connection), and calls each for every row. It
+// waits for its turn on the lane, first come, first served, and connects if it
+// has to; both no longer than ctx lasts.
+//
+// Nil means that the statement was executed and that its commit is as durable as
+// the session asked for. After an error, what each has collected is worth
+// nothing; [Classify] tells whether the statement may have had an effect all the
+// same. An error of each itself is returned with class Unknown, after the
+// statement has run to its end. When ctx ends, Run returns soon, with an error
+// that matches the context's.
+//
+// A connection whose state an error leaves in doubt, or whose server turned out
+// to be read-only, is closed; the next call makes a new one. A statement is
+// repeated only where the server refused it for a prepared statement that had
+// gone out of date, before it did anything.
+//
+// Each must not call the same lane again.
+func (db *DB) Run(ctx context.Context, which Lane, st Statement, args []any, each func(row Row) error) error {
+	return db.lanes[which].with(ctx, st.Name, func(c conn) error {
+		return c.run(ctx, st, args, each)
+	})
+}
+
+// Tx runs fn in one transaction on the lane Work, which others wait for
+// meanwhile: it is meant for setting up a schema. The transaction is READ
+// COMMITTED and commits when fn returns nil; otherwise it is rolled back and the
+// error of fn is returned as it is. An error of class Unknown from the commit
+// means that the transaction may have been committed. A panic of fn passes
+// through and closes the connection.
+func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
+	return db.lanes[Work].with(ctx, "transaction", func(c conn) error {
+		return c.tx(ctx, fn)
+	})
+}
+
+// Check makes sure that a statement could be run now: it makes one round trip on
+// the lane Work, over a new connection if there is none. It refuses nothing: a
+// standby and a pooler are fine, and Facts says so afterwards.
+func (db *DB) Check(ctx context.Context) error {
+	return db.lanes[Work].with(ctx, "check", func(c conn) error { return c.ping(ctx) })
+}
+
+// Facts returns what the newest connection told, and the zero value before there
+// was one.
+func (db *DB) Facts() Facts {
+	if f := db.last.Load(); f != nil {
+		return *f
+	}
+	return Facts{}
+}
+
+// Direct reports whether the newest connection reached its server without a
+// pooler in between. It is false before the first one.
+func (db *DB) Direct() bool { return db.Facts().Direct }
+
+// SettingsApplied reports whether the newest connection has our session
+// settings. Run judges it for the very connection that it uses.
+func (db *DB) SettingsApplied() bool { return db.Facts().Settings }
+
+// Version is the server's version as a number, 150018 for 15.18; 0 before the
+// first connection.
+func (db *DB) Version() int { return db.Facts().Version }
+
+// Role is the role that statements run as, empty before the first connection.
+func (db *DB) Role() string { return db.Facts().Role }
+
+// Address says where the database is, as host:port/database. It is safe to
+// print, and vague where a part may not be what its name says.
+func (db *DB) Address() string { return db.back.address() }
+
+// Close closes all connections and returns when no goroutine is left. Calls that
+// come later, and those that are still waiting for their turn, fail with
+// ErrClosed. A statement under way is waited for until ctx ends and then cut off
+// with its outcome unknown, and Close returns an error that says so. The second
+// call returns nil, after the first one is done or ctx has ended.
+func (db *DB) Close(ctx context.Context) error {
+	db.mu.Lock()
+	second := db.isClosing()
+	db.refuse()
+	db.mu.Unlock()
+	if second {
+		select {
+		case <-db.closed:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	defer close(db.closed)
+
+	stop := context.AfterFunc(ctx, func() {
+		db.end()
+		db.back.kill()
+	})
+	for _, l := range db.lanes {
+		l.shut()
+	}
+	db.ears.shut()
+	db.work.Wait()
+	inTime := stop()
+	db.end()
+	if !inTime {
+		return fmt.Errorf("closing the database handle: statements were cut off: %w", contextError(ctx))
+	}
+	return nil
+}
+
+// isClosing reports whether Close has been called.
+func (db *DB) isClosing() bool {
+	return db.open.Err() != nil
+}
+
+// begin registers a goroutine that Close has to wait for; false means that it
+// must not start any more.
+func (db *DB) begin() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.isClosing() {
+		return false
+	}
+	db.work.Add(1)
+	return true
+}
+
+// learn keeps the facts of a new connection.
+func (db *DB) learn(f *Facts) {
+	before := db.last.Swap(f)
+	if !f.Direct && (before == nil || before.Direct) {
+		db.log.Info("pgmutex: a connection pooler stands before the database, or may: no prepared statements, no LISTEN",
+			"address", db.Address())
+	}
+}

@@ -1,0 +1,32 @@
+// Package pgdb is everything about connections that the engines on PostgreSQL
+// share, so that an engine only writes statements.
+//
+// # What it is made from
+//
+// [Open] takes a connection string, a *pgxpool.Pool or a *sql.DB. From the first
+// two it makes connections of its own, one for each [Lane] and one more while
+// somebody listens: the pool is a recipe, and the load of the application never
+// stands before a heartbeat. From a *sql.DB it borrows, and changes nothing in
+// what it borrows; LISTEN needs a connection of our own.
+//
+// # What it learns
+//
+// The first statement on a new connection asks the server for its process ID.
+// Where that differs from the one in the connection's key data, a pooler stands
+// in between: statements are not prepared then, the session keeps its settings,
+// and LISTEN is given up. On a direct connection of our own the same statement
+// applies [Settings]. So a [Statement] may have two texts, and the connection
+// that runs it decides.
+//
+// # What it promises about failures
+//
+// An error says by its [Class] what became of the statement: refused as a whole,
+// never sent, or unknown. Nothing is repeated that may have been executed. After
+// an error that leaves anything in doubt the connection is closed, and the next
+// call makes a new one. A success that came with the warning 01000, which is how
+// the server says that a commit may be unknown to its synchronous standby, is
+// returned as unknown; on borrowed connections it cannot be seen.
+//
+// No error, log record or address contains any part of a password: see
+// [DB.Address] and the comments in dsn.go and redact.go.
+package pgdb

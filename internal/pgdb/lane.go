@@ -1,0 +1,157 @@
+package pgdb
+
+import (
+	"context"
+	"time"
+)
+
+// A connection that has been idle for longer than this is asked for a sign of
+// life before a statement is entrusted to it: a request that gets lost in a dead
+// connection has an unknown outcome, a lost question has none.
+const askAfter = time.Second
+
+// lane is one connection and the queue before it.
+//
+// The turn is a token in a channel: the runtime serves receivers in the order
+// in which they came, and they can give up when their context ends, which a
+// mutex does not allow. Whoever has the turn owns all fields below it.
+type lane struct {
+	db    *DB
+	which Lane
+	turn  chan struct{}
+
+	c     conn // nil: none
+	used  time.Time
+	timer *time.Timer
+	armed bool
+}
+
+func newLane(db *DB, which Lane) *lane {
+	l := &lane{db: db, which: which, turn: make(chan struct{}, 1)}
+	l.timer = time.AfterFunc(time.Hour, l.expire)
+	l.timer.Stop()
+	l.turn <- struct{}{}
+	return l
+}
+
+// with calls do with a connection that is there and, as far as can be told,
+// alive.
+func (l *lane) with(ctx context.Context, what string, do func(conn) error) error {
+	if err := l.take(ctx); err != nil {
+		return notSent(what, err)
+	}
+	// Until do has returned, every way out, a panic included, leaves the
+	// connection in a state that nobody knows.
+	sound := false
+	defer func() {
+		if !sound {
+			l.drop()
+		}
+		l.give()
+	}()
+	if err := l.ready(ctx, what); err != nil {
+		return err
+	}
+	err := do(l.c)
+	sound = l.c.usable()
+	return err
+}
+
+// take waits for the turn.
+func (l *lane) take(ctx context.Context) error {
+	// A context that is over loses against a free turn, and so does a handle
+	// that is closed; select alone would toss a coin.
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	if l.db.isClosing() {
+		return ErrClosed
+	}
+	select {
+	case <-l.turn:
+		if l.db.isClosing() {
+			l.turn <- struct{}{}
+			return ErrClosed
+		}
+		return nil
+	case <-l.db.open.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
+}
+
+// ready makes sure of a living connection.
+func (l *lane) ready(ctx context.Context, what string) error {
+	if l.c != nil && (l.c.stale() || time.Since(l.used) > askAfter) {
+		if err := l.c.ping(ctx); err != nil {
+			l.drop()
+			if ctx.Err() != nil {
+				return notSent(what, contextError(ctx))
+			}
+			l.db.log.Debug("pgmutex: a connection was lost", "lane", l.which, "error", err)
+		}
+	}
+	if l.c != nil {
+		return nil
+	}
+	c, err := l.db.back.connect(ctx, l.db)
+	if err != nil {
+		return named(what, err)
+	}
+	l.c = c
+	l.db.learn(c.facts())
+	return nil
+}
+
+// give passes the turn on.
+func (l *lane) give() {
+	if l.c != nil {
+		l.used = time.Now()
+		if !l.armed {
+			l.armed = true
+			l.timer.Reset(l.db.back.idle(l.which, l.db.idle))
+		}
+	}
+	l.turn <- struct{}{}
+}
+
+// drop closes the connection, if there is one.
+func (l *lane) drop() {
+	if l.c != nil {
+		l.c.close()
+		l.c = nil
+	}
+}
+
+// expire runs when the timer fires, in a goroutine of its own. The timer is not
+// moved by each use: it looks at the time of the last one and comes back.
+func (l *lane) expire() {
+	if !l.db.begin() {
+		return
+	}
+	defer l.db.work.Done()
+	select {
+	case <-l.turn:
+	case <-l.db.open.Done():
+		return
+	}
+	defer func() { l.turn <- struct{}{} }()
+	l.armed = false
+	if l.c == nil {
+		return
+	}
+	if left := l.db.back.idle(l.which, l.db.idle) - time.Since(l.used); left > 0 {
+		l.armed = true
+		l.timer.Reset(left)
+		return
+	}
+	l.drop()
+}
+
+// shut takes the turn for good and closes the connection.
+func (l *lane) shut() {
+	<-l.turn
+	l.timer.Stop()
+	l.drop()
+}
