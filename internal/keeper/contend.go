@@ -271,27 +271,26 @@ func (c *contender) sleep(ctx context.Context, l look) (res Result, over bool) {
 	}
 	timer := time.NewTimer(max(at-now, 0))
 	defer timer.Stop()
-	hint := c.hint
+	nudged := false
 	for {
 		select {
 		case <-timer.C:
-			return Result{}, false
-		case <-hint:
-			now := k.elapsed()
-			if due := c.nudged + hintPause; c.nudged > 0 && now < due {
-				// Too soon after the last one: keep it, as a shorter sleep.
-				timer.Reset(due - now)
-				hint = nil
+		case <-c.hint:
+			nudged = true
+			// Right after the last one, a hint only makes the sleep shorter.
+			if due := c.nudged + hintPause; c.nudged > 0 && k.elapsed() < due {
+				timer.Reset(max(min(at, due)-k.elapsed(), 0))
 				continue
 			}
-			c.nudged = now
-			c.poll = 0
-			return Result{}, false
 		case <-ctx.Done():
 			return c.giveUp(Result{Ctx: context.Cause(ctx)}), true
 		case <-k.closing:
 			return Result{Closed: true}, true
 		}
+		if nudged {
+			c.nudged, c.poll = k.elapsed(), 0
+		}
+		return Result{}, false
 	}
 }
 

@@ -40,7 +40,7 @@ type Keeper struct {
 	attempts  int                   // being made
 	renewing  bool
 	removing  bool
-	patience  time.Duration // for one renewal call
+	patience  time.Duration // for one renewal call, as far as the last answers tell
 	idle      chan struct{} // closed when nothing is left to wait for; nil while nobody waits
 }
 
@@ -186,6 +186,7 @@ func (k *Keeper) keep(l *Lease) bool {
 		return false
 	}
 	k.leases[l.term.ID] = l
+	k.patience = max(k.patience, 2*(l.granted-l.confirmed))
 	k.schedule(l.next)
 	return true
 }

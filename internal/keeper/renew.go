@@ -23,11 +23,11 @@ func (k *Keeper) startRenewal(now time.Duration) {
 	}
 	k.renewing = true
 	// One hung call must not use up the whole trust, nor may a slow link be
-	// given up on while an answer would still be in time. So patience starts at
-	// two intervals and doubles each time it runs out: with eight intervals of
-	// trust there are two tries, the longer one four intervals long.
-	k.patience = max(k.patience, 2*shortest)
-	patience := k.patience
+	// given up on while an answer would still be in time. So a call is given two
+	// intervals, or twice what the last answer took, the grant's included; each
+	// time that runs out it doubles.
+	patience := max(k.patience, 2*shortest)
+	sent := now
 	k.work.Add(1)
 	go func() {
 		defer k.work.Done()
@@ -40,7 +40,7 @@ func (k *Keeper) startRenewal(now time.Duration) {
 		k.renewing = false
 		switch {
 		case answered:
-			k.patience = 0
+			k.patience = 2 * (k.elapsed() - sent)
 		case ctx.Err() != nil:
 			k.patience = 2 * patience
 		}

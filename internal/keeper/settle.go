@@ -30,6 +30,11 @@ func (l *Lease) unsettled(until time.Duration) *unsettled {
 	return &unsettled{term: l.term, until: until, lease: l, done: make(chan struct{})}
 }
 
+// over tells whether nobody works under the term any more. Release puts its
+// term on the books a moment before the lease ends; until it has, the term is
+// still to be respected.
+func (u *unsettled) over() bool { return u.lease == nil || u.lease.ending.Load() != nil }
+
 // settle takes charge of an unsettled term.
 func (k *Keeper) settle(u *unsettled) {
 	k.mu.Lock()
@@ -45,7 +50,7 @@ func (k *Keeper) ghosts(name string) []string {
 	defer k.mu.Unlock()
 	var ids []string
 	for id, u := range k.unsettled {
-		if u.term.Name == name {
+		if u.term.Name == name && u.over() {
 			ids = append(ids, id)
 		}
 	}
@@ -59,6 +64,7 @@ func (k *Keeper) removeDue(now time.Duration) time.Duration {
 	var batch []*unsettled
 	for _, u := range k.unsettled {
 		switch {
+		case !u.over():
 		case now >= u.until:
 			k.forget(u)
 		case u.next <= now:
@@ -169,10 +175,11 @@ func (k *Keeper) forget(u *unsettled) {
 	k.checkIdle()
 }
 
+const backoffLeast, backoffMost = 50 * time.Millisecond, 5 * time.Second
+
 // backoff returns how long to wait after that many tries have failed.
 func backoff(tries int) time.Duration {
-	const first, longest = 50 * time.Millisecond, 5 * time.Second
-	return jitter(min(first<<min(tries, 16), longest))
+	return jitter(min(backoffLeast<<min(tries, 16), backoffMost))
 }
 
 // Removal is what came of giving a lease back.
@@ -191,14 +198,8 @@ const (
 // the background. Further calls wait for the same removal.
 func (l *Lease) Release(ctx context.Context) (Removal, error) {
 	k := l.keeper
-	e := l.end(&Ending{Released: true})
-	if e.Closed {
-		return WasClosed, nil
-	}
-	if e.gone {
-		return WasLost, nil
-	}
-
+	// The removal is on the books before the lease is off them, or Close could
+	// find nothing left to wait for in between.
 	k.mu.Lock()
 	u := l.removal
 	first := u == nil
@@ -211,11 +212,18 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 	}
 	k.mu.Unlock()
 
-	if first && !k.spawn(func() {
+	e := l.end(&Ending{Released: true})
+	if first && (e.Closed || e.gone || !k.spawn(func() {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.ReleaseTimeout)
 		defer cancel()
 		k.remove(call, []*unsettled{u})
-	}) {
+	})) {
+		k.settled(u) // nothing is to be removed, or nobody is left to do it
+		if !e.Lost() {
+			return WasClosed, nil
+		}
+	}
+	if e.Closed {
 		return WasClosed, nil
 	}
 	if e.Lost() {
