@@ -240,12 +240,17 @@ func (c *Client) Close(ctx context.Context) error {
 	core := c.core
 	core.closed.Store(true)
 	core.keeper.Refuse()
+	// Not one select: with ctx ended it would be by chance whether we close.
 	select {
 	case core.closing <- struct{}{}:
-		defer func() { <-core.closing }()
-	case <-ctx.Done():
-		return nil
+	default:
+		select {
+		case core.closing <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
 	}
+	defer func() { <-core.closing }()
 	if core.ended.Load() {
 		return nil
 	}

@@ -298,7 +298,7 @@ func TestRivalAlertOnceForEachHoldAndCleared(t *testing.T) {
 		var recovered atomic.Bool
 		f := &fake{acquire: func(context.Context, engine.Request) engine.Answer {
 			if recovered.Load() {
-				return busy(rival("2", 0))
+				return busy(rival(time.Now().String(), 0)) // beating
 			}
 			return busy(rival("1", time.Since(start)))
 		}}

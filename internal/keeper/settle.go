@@ -30,9 +30,8 @@ func (l *Lease) unsettled(until time.Duration) *unsettled {
 	return &unsettled{term: l.term, until: until, lease: l, done: make(chan struct{})}
 }
 
-// over tells whether nobody works under the term any more. Release puts its
-// term on the books a moment before the lease ends; until it has, the term is
-// still to be respected.
+// over tells whether nobody works under the term any more: Release puts it on
+// the books a moment before the lease ends.
 func (u *unsettled) over() bool { return u.lease == nil || u.lease.ending.Load() != nil }
 
 // settle takes charge of an unsettled term.
@@ -44,13 +43,16 @@ func (k *Keeper) settle(u *unsettled) {
 	k.schedule(u.next)
 }
 
-// ghosts returns the IDs of our own attempts for name that may turn up yet.
+// ghosts returns the IDs of our own terms for name that are over and may be in
+// the store all the same, so that a new attempt may take their place. The first
+// removal of a lease is left alone: to find its term replaced would look as if
+// somebody else had ended it.
 func (k *Keeper) ghosts(name string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var ids []string
 	for id, u := range k.unsettled {
-		if u.term.Name == name && u.over() {
+		if u.term.Name == name && (u.lease == nil || u.sent) {
 			ids = append(ids, id)
 		}
 	}
@@ -234,12 +236,16 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 	defer timeout.Stop()
 	select {
 	case <-u.done:
+	case <-timeout.C:
+	case <-k.stop.Done():
+	}
+	select {
+	case <-u.done: // whatever else has happened, by chance or long ago
 		if l.overruled.Load() != nil {
 			return WasLost, nil
 		}
 		return Confirmed, nil
-	case <-timeout.C:
-	case <-k.stop.Done():
+	default:
 	}
 	k.mu.Lock()
 	err := u.err

@@ -289,3 +289,21 @@ func TestCloseGivesBackAnUnconfirmedRelease(t *testing.T) {
 		}
 	})
 }
+
+func TestReleaseUnderWayIsNotOfferedToTheNextAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{release: func(context.Context, engine.Term) engine.Removal {
+			time.Sleep(time.Second)
+			return engine.Removal{Outcome: engine.Removed}
+		}}
+		w := newWorld(t, f)
+		defer w.stopNow()
+		l := w.mustTry(t, "x", nil)
+		go l.Release(context.Background())
+		synctest.Wait()
+		w.mustTry(t, "x", nil)
+		if own := f.requests[1].Own; len(own) != 0 {
+			t.Fatalf("the next attempt may take %q, which is being removed", own)
+		}
+	})
+}

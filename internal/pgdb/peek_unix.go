@@ -10,6 +10,10 @@ import (
 // peek looks at the socket's input without taking anything from it. A microsecond
 // is a small price before each statement: a read with a deadline in the past
 // would not look at the socket at all, one in the future would wait.
+//
+// Control and not Read, which queues behind every other reader of the
+// connection: pgx leaves one behind after a write that was slow, and that one
+// reads until the server has something to say.
 func peek(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
@@ -20,12 +24,11 @@ func peek(c net.Conn) bool {
 		return true
 	}
 	found := false
-	err = raw.Read(func(fd uintptr) bool {
+	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		// Zero bytes without an error is the end of the stream.
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		found = err != syscall.EAGAIN && err != syscall.EWOULDBLOCK && err != syscall.EINTR
-		return true // never wait for the socket to become readable
 	})
 	return found || err != nil
 }
