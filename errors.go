@@ -104,11 +104,12 @@ type LostError struct {
 
 func (e *LostError) Error() string {
 	reason, by := e.Reason(), e.By()
-	if reason == "" {
-		reason = "unknown reason"
-	}
-	msg := fmt.Sprintf("pgmutex: lost %q: %s", e.Name, reason)
-	if by != "" {
+	msg := fmt.Sprintf("pgmutex: lost %q: %s", e.Name, orElse(string(reason), "unknown reason"))
+	switch {
+	case by == "":
+	case reason == LostReleased: // "by operator" is said already
+		msg += fmt.Sprintf(" %q", by)
+	default:
 		msg += fmt.Sprintf(" by %q", by)
 	}
 	return msg

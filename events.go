@@ -212,7 +212,7 @@ func (d *dispatcher) event(n notice) Event {
 		e.Info = d.core.partialInfo(name, n.Term.Shared)
 	}
 	if n.Rival != nil {
-		e.Rival, e.Details = n.Rival.Holder, n.Rival.Details
+		e.Rival, e.Details, e.Since = n.Rival.Holder, n.Rival.Details, n.Rival.Since
 	}
 	if n.Ending != nil {
 		lost := n.Lease.Owner().(*Hold).lostError(n.Ending)

@@ -104,6 +104,12 @@ func (h *Hold) Err() error {
 // the end it is not later than now.
 func (h *Hold) Deadline() time.Time { return time.Now().Add(h.lease.Remaining()) }
 
+// StaleAt returns the time before which nobody else can take the lock over,
+// going by the last confirmed heartbeat; a third of StaleAfter later than
+// Deadline. Whoever has to stop work that goes on after a loss has until then.
+// After the end it stays where it was.
+func (h *Hold) StaleAt() time.Time { return time.Now().Add(h.lease.UntilStale()) }
+
 // Heartbeat sends a heartbeat now, beside those that are sent anyway. It
 // returns nil when that was confirmed, the same error as Err when the hold has
 // ended, and any other error when it could not be told: the hold is then valid

@@ -69,6 +69,7 @@ type Event struct {
 
 	Rival   string            // label of another holder
 	Details map[string]string // what that holder shows
+	Since   time.Time         // when that holder acquired the lock, by the store's clock
 	Age     time.Duration     // since the holder's last heartbeat
 	Took    time.Duration
 	Margin  time.Duration

@@ -33,7 +33,7 @@ type Options struct {
 	// leases.
 	StaleAfter time.Duration
 
-	// Heartbeat is the interval of renewals. Three of them must fit into the
+	// Heartbeat is the interval of renewals, at least 10 ms. Three of them must fit into the
 	// time of trust. Default: the engine's (10 s for leases), less where
 	// StaleAfter or AlertAfter ask for it.
 	Heartbeat time.Duration
@@ -104,6 +104,7 @@ const (
 	maxLabel              = 47 // with "~" and the nonce, 64
 	maxDetails            = 8 << 10
 	defaultReleaseTimeout = 5 * time.Second
+	minHeartbeat          = 10 * time.Millisecond
 )
 
 // check refuses what cannot be right whatever the engine is.
@@ -118,6 +119,9 @@ func (o *Options) check() error {
 		if f.d < 0 {
 			return optionError(f.name, "%s is negative", f.d)
 		}
+	}
+	if o.Heartbeat > 0 && o.Heartbeat < minHeartbeat {
+		return optionError("Heartbeat", "%s is below the least, %s", o.Heartbeat, minHeartbeat)
 	}
 	if o.MaxHolds < 0 {
 		return optionError("MaxHolds", "%d is negative", o.MaxHolds)

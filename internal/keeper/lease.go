@@ -126,6 +126,10 @@ func (l *Lease) Remaining() time.Duration {
 	return l.left()
 }
 
+// UntilStale returns how long the lock is out of reach for everybody else, by
+// the last confirmed request; negative once it no longer is.
+func (l *Lease) UntilStale() time.Duration { return l.left() + l.trust/2 }
+
 func (l *Lease) left() time.Duration {
 	return time.Duration(l.deadline.Load()) - l.keeper.elapsed()
 }
