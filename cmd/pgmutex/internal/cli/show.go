@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/store"
+)
+
+func (a *app) show() *cobra.Command {
+	var o output
+	c := &cobra.Command{
+		Use:   "show LOCK",
+		Short: "Show everything about one lock",
+		Long: `Show everything that the store knows about one lock, which may as well be free.
+Ages are by the server's clock.`,
+		Args: oneArg("LOCK", true),
+	}
+	o.add(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.check(); err != nil {
+			return err
+		}
+		s, err := a.open(cmd, pgmutex.Options{}, false)
+		if err != nil {
+			return err
+		}
+		defer closeStore(s)
+		if err := checkName(s, args[0]); err != nil {
+			return err
+		}
+		status, err := s.Client().Inspect(cmd.Context(), args[0])
+		if err != nil {
+			return s.Code(err)
+		}
+		if o.json {
+			return writeJSON(a.out, statusObject(status))
+		}
+		return o.status(status).write(a.out)
+	}
+	return c
+}
+
+// checkName refuses a bad name before anything is connected to.
+func checkName(s *store.Store, name string) error {
+	if store.LooksSecret(name) {
+		return usage("a connection string is no lock name: use --url or, better, PGMUTEX_URL")
+	}
+	if err := s.Client().CheckName(name); err != nil {
+		return usage("LOCK: %w", err)
+	}
+	return nil
+}
+
+// status is one lock, a fact to a line.
+func (o *output) status(s pgmutex.Status) *table {
+	t := &table{}
+	t.row("name", word(s.Name))
+	t.row("id", strconv.FormatInt(s.ID, 10))
+	t.row("engine", s.Engine)
+	t.row("state", o.state(s.State))
+	if s.State != pgmutex.StateFree {
+		t.row("holder", cell(s.Holder))
+		t.row("term", cell(s.Term))
+		t.row("token", cell(number(s.Token)))
+		t.row("since", moment(s.Since))
+		t.row("heartbeat", span(s.HeartbeatAge)+" ago"+every(s))
+		t.row("stale in", fmt.Sprintf("%s without a heartbeat", span(s.Remaining)))
+	}
+	if s.StopAsked {
+		t.row("asked to stop", "yes")
+	}
+	t.row("waiters", strconv.Itoa(s.Waiters))
+	for _, key := range slices.Sorted(maps.Keys(s.Details)) {
+		t.row("  "+word(key), cell(s.Details[key]))
+	}
+	return t
+}
+
+// every tells what the holder promised, where it did.
+func every(s pgmutex.Status) string {
+	if s.Heartbeat == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", promised every %s", span(s.Heartbeat))
+}
