@@ -75,6 +75,12 @@ type Answer struct {
 	// For Busy; nil where the store could not say.
 	Holder *Rival
 
+	// Alone says that the request needs more than a batch of several could do for
+	// it: nothing was done, it is to be asked again in a batch of its own, and
+	// the rest of the answer is void. An element that has to wait for a row, or
+	// for a second statement, need not hold up the others.
+	Alone bool
+
 	// For Busy with Request.Wait.
 	Hinted  bool          // Sink.Freed will report when it is worth trying again
 	RetryIn time.Duration // try again after this at the latest; zero: the caller decides

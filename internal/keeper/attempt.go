@@ -91,11 +91,9 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(ask.Trust, maxAttempt))
 		defer cancel()
 		defer context.AfterFunc(k.stop, cancel)()
-		l := look{sent: k.elapsed()}
-		if got := k.engine.Acquire(call, []engine.Request{req}); len(got) == 1 {
-			l.Answer = got[0]
-		}
-		l.arrived = k.elapsed()
+		// A waiter's later attempts have their own times, and mostly find the lock
+		// held: they would only hold up those who do not.
+		l := k.ask(call, req, judge)
 		// Either the caller leaves or the answer is delivered, never both.
 		if abandoned.CompareAndSwap(false, true) {
 			answer <- l
@@ -135,6 +133,46 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 		k.drop(term, l)
 	}
 	return l
+}
+
+// maxBatch bounds one call, so that its statement stays one of milliseconds.
+const maxBatch = 256
+
+// ask sends the request, with others if there are any.
+func (k *Keeper) ask(ctx context.Context, req engine.Request, together bool) look {
+	if together {
+		l, ok := k.acquires.do(ctx, req)
+		if !ok {
+			l = look{Answer: engine.Answer{Outcome: engine.Failed, Err: context.Cause(ctx)}}
+		}
+		if !l.Alone {
+			return l
+		}
+	}
+	return k.acquire(ctx, []engine.Request{req})[0]
+}
+
+// acquireBatch is acquire for requests of several callers.
+func (k *Keeper) acquireBatch(batch []engine.Request) []look {
+	ctx, cancel := context.WithTimeout(k.stop, maxAttempt)
+	defer cancel()
+	return k.acquire(ctx, batch)
+}
+
+// acquire makes one call. Trust counts from before the request leaves our
+// hands, so the clock is read first and nothing comes in between.
+func (k *Keeper) acquire(ctx context.Context, batch []engine.Request) []look {
+	looks := make([]look, len(batch))
+	sent := k.elapsed()
+	answers := k.engine.Acquire(ctx, batch)
+	arrived := k.elapsed()
+	for i := range looks {
+		looks[i] = look{sent: sent, arrived: arrived}
+		if i < len(answers) {
+			looks[i].Answer = answers[i]
+		}
+	}
+	return looks
 }
 
 // await waits for the answer until ctx ends or the client is closed, and a

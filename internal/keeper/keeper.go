@@ -23,11 +23,14 @@ type Keeper struct {
 	engine  engine.Engine
 	elapsed func() time.Duration
 
-	closing chan struct{} // closed when new work is refused
-	stop    context.Context
-	halt    context.CancelFunc
-	work    sync.WaitGroup
-	wake    chan struct{} // capacity 1, coalesces
+	closing  chan struct{} // closed when new work is refused
+	acquires batcher[engine.Request, look]
+	releases batcher[engine.Term, engine.Removal]
+
+	stop context.Context
+	halt context.CancelFunc
+	work sync.WaitGroup
+	wake chan struct{} // capacity 1, coalesces
 
 	mu        sync.Mutex
 	closed    bool
@@ -50,7 +53,7 @@ const never = time.Duration(1<<63 - 1)
 // New returns a Keeper without starting anything.
 func New(cfg Config) *Keeper {
 	stop, halt := context.WithCancel(context.Background())
-	return &Keeper{
+	k := &Keeper{
 		cfg:       cfg,
 		engine:    cfg.Engine,
 		elapsed:   cfg.Elapsed,
@@ -64,6 +67,13 @@ func New(cfg Config) *Keeper {
 		lines:     map[string]*line{},
 		alerted:   map[string]string{},
 	}
+	k.acquires = batcher[engine.Request, look]{
+		call: k.acquireBatch, name: func(r engine.Request) string { return r.Term.Name }, most: maxBatch,
+	}
+	k.releases = batcher[engine.Term, engine.Removal]{
+		call: k.releaseBatch, name: func(t engine.Term) string { return t.Name }, most: maxBatch,
+	}
+	return k
 }
 
 // spawn runs fn on a goroutine that Close joins; false when closing is over

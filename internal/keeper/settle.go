@@ -124,6 +124,23 @@ func (k *Keeper) remove(ctx context.Context, batch []*unsettled) {
 	}
 }
 
+// releaseBatch makes one call for terms of several callers.
+func (k *Keeper) releaseBatch(batch []engine.Term) []engine.Removal {
+	ctx, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
+	defer cancel()
+	return k.engine.Release(ctx, batch)
+}
+
+// removeTogether is remove for one term, in one call with others that are
+// being released at the same time.
+func (k *Keeper) removeTogether(ctx context.Context, u *unsettled) {
+	r, ok := k.releases.do(ctx, u.term)
+	if !ok {
+		r.Err = context.Cause(ctx)
+	}
+	k.removed(u, r)
+}
+
 // removed takes in what came of one removal.
 func (k *Keeper) removed(u *unsettled, r engine.Removal) {
 	k.mu.Lock()
@@ -218,7 +235,7 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 	if first && (e.Closed || e.gone || !k.spawn(func() {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.ReleaseTimeout)
 		defer cancel()
-		k.remove(call, []*unsettled{u})
+		k.removeTogether(call, u)
 	})) {
 		k.settled(u) // nothing is to be removed, or nobody is left to do it
 		if !e.Lost() {
