@@ -43,7 +43,8 @@ type Hooks struct {
 	// renewed. Once for each hold and observer.
 	Alert func(ctx context.Context, e Event)
 
-	// AlertCleared: what Alert reported is over.
+	// AlertCleared: what Alert reported is over, because that holder is heard of
+	// again or holds the lock no longer. Rival is who the alert was about.
 	AlertCleared func(ctx context.Context, e Event)
 
 	// Released: a hold was given back and that is confirmed. Took is how long it

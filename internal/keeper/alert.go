@@ -30,32 +30,36 @@ func (k *Keeper) rivalAlert(ctx context.Context, ask *Ask, r *engine.Rival, age 
 	}
 	late := age >= alertAfter(ask, r)
 	k.mu.Lock()
-	stands := k.alerted[ask.Name]
-	if late {
-		k.alerted[ask.Name] = r.ID
-	} else {
+	about := k.alerted[ask.Name]
+	switch {
+	case !late:
 		delete(k.alerted, ask.Name)
+	case about == nil || about.ID != r.ID:
+		k.alerted[ask.Name] = r
+	default:
+		k.mu.Unlock()
+		return // told already
 	}
 	k.mu.Unlock()
-	event := Event{Ctx: context.WithoutCancel(ctx), Term: engine.Term{Name: ask.Name}, Rival: r, Age: age}
-	if stands != "" && (!late || stands != r.ID) {
-		event.Kind = AlertCleared
-		k.cfg.Observe(event)
-	}
-	if late && stands != r.ID {
-		event.Kind = Alert
-		k.cfg.Observe(event)
+	k.alertCleared(ctx, ask.Name, about)
+	if late {
+		k.cfg.Observe(Event{Kind: Alert, Ctx: context.WithoutCancel(ctx), Term: engine.Term{Name: ask.Name}, Rival: r, Age: age})
 	}
 }
 
 // clearAlert clears the alert about a name's former holder, if one stands.
 func (k *Keeper) clearAlert(ctx context.Context, name string) {
 	k.mu.Lock()
-	_, stands := k.alerted[name]
+	about := k.alerted[name]
 	delete(k.alerted, name)
 	k.mu.Unlock()
-	if stands {
-		k.cfg.Observe(Event{Kind: AlertCleared, Ctx: context.WithoutCancel(ctx), Term: engine.Term{Name: name}})
+	k.alertCleared(ctx, name, about)
+}
+
+// alertCleared reports the end of the alert about a holder, nil for none.
+func (k *Keeper) alertCleared(ctx context.Context, name string, about *engine.Rival) {
+	if about != nil {
+		k.cfg.Observe(Event{Kind: AlertCleared, Ctx: context.WithoutCancel(ctx), Term: engine.Term{Name: name}, Rival: about})
 	}
 }
 

@@ -34,13 +34,13 @@ type Keeper struct {
 
 	mu        sync.Mutex
 	closed    bool
-	running   bool                  // run has been started
-	wakeAt    time.Duration         // when run looks next
-	leases    map[string]*Lease     // not ended, by term ID
-	unsettled map[string]*unsettled // by term ID
-	lines     map[string]*line      // by name
-	alerted   map[string]string     // name to the ID of the rival an alert stands for
-	attempts  int                   // being made
+	running   bool                     // run has been started
+	wakeAt    time.Duration            // when run looks next
+	leases    map[string]*Lease        // not ended, by term ID
+	unsettled map[string]*unsettled    // by term ID
+	lines     map[string]*line         // by name
+	alerted   map[string]*engine.Rival // by name: whom an alert stands for
+	attempts  int                      // being made
 	renewing  bool
 	removing  bool
 	patience  time.Duration // for one renewal call, as far as the last answers tell
@@ -65,7 +65,7 @@ func New(cfg Config) *Keeper {
 		leases:    map[string]*Lease{},
 		unsettled: map[string]*unsettled{},
 		lines:     map[string]*line{},
-		alerted:   map[string]string{},
+		alerted:   map[string]*engine.Rival{},
 	}
 	k.acquires = batcher[engine.Request, look]{
 		call: k.acquireBatch, name: func(r engine.Request) string { return r.Term.Name }, most: maxBatch,

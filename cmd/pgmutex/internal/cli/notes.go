@@ -64,7 +64,7 @@ func (n *notes) hooks() pgmutex.Hooks {
 	}
 	h.AlertCleared = func(_ context.Context, e pgmutex.Event) {
 		if e.Rival != "" {
-			n.note("%q: its holder is no longer silent", n.r.lock)
+			n.note("%q: %q is no longer silent, or no longer its holder", n.r.lock, e.Rival)
 		} else {
 			n.note("%q: heartbeats are confirmed again", n.r.lock)
 		}
