@@ -113,8 +113,11 @@ type Standing struct {
 	Health Health
 	Err    error // why it is Unclear
 
-	Reason LossReason // for Gone, where known
-	By     string     // label of whoever ended it, where known
+	// Reason is, for Gone, why, where that is known; empty for a term that its
+	// own client released. For Unclear it is what the loss will be put down to if
+	// it stays so until the deadline.
+	Reason LossReason
+	By     string // label of whoever ended it, where known
 
 	// Stop is set while the holder is asked to stop (Forcer, without Now).
 	Stop   bool

@@ -28,6 +28,10 @@ type Lease struct {
 	ending   atomic.Pointer[Ending]
 	mu       sync.Mutex
 
+	// silence is why the last renewal was not answered, where the engine says
+	// more than that it could not be.
+	silence atomic.Pointer[engine.LossReason]
+
 	// overruled is how the lease had really ended when its owner gave it back,
 	// where the store tells that it was no longer there.
 	overruled atomic.Pointer[Ending]
@@ -156,7 +160,7 @@ func (l *Lease) expire() {
 		l.mu.Unlock()
 		return
 	}
-	l.finish(expired())
+	l.finish(l.expired())
 }
 
 // end ends the lease and returns the ending in force, which is an earlier one
@@ -169,7 +173,7 @@ func (l *Lease) end(e *Ending) *Ending {
 	}
 	if !e.Lost() && l.left() <= 0 {
 		// Given back after the deadline: the work was not covered to its end.
-		e = expired()
+		e = l.expired()
 	}
 	l.finish(e)
 	return e
@@ -184,4 +188,9 @@ func (l *Lease) finish(e *Ending) {
 	l.keeper.ended(l, e)
 }
 
-func expired() *Ending { return &Ending{reason: engine.LostExpired} }
+func (l *Lease) expired() *Ending {
+	if r := l.silence.Load(); r != nil && *r != "" {
+		return &Ending{reason: *r}
+	}
+	return &Ending{reason: engine.LostExpired}
+}

@@ -84,12 +84,14 @@ func (k *Keeper) renew(ctx context.Context, batch []*Lease) (answered bool, err 
 				l.end(&Ending{reason: engine.LostReleased, by: s.StopBy})
 				continue
 			}
+			l.silence.Store(nil)
 			beat.Margin = l.Remaining()
 			if !l.prolong(sent) {
 				continue
 			}
 		default:
 			err = s.Err
+			l.silence.Store(&s.Reason)
 			beat.Err = s.Err
 			beat.Margin = l.Remaining()
 		}

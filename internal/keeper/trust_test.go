@@ -278,6 +278,26 @@ func TestAllLeasesAreRenewedInOneCallForEachInterval(t *testing.T) {
 	})
 }
 
+func TestLossIsPutDownToWhatTheEngineSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, &fake{renew: func(context.Context, engine.Term) engine.Standing {
+			return engine.Standing{Reason: engine.LostReadOnly, Err: errors.New("read-only")}
+		}})
+		defer w.stopNow()
+		var end ending
+		w.mustTry(t, "x", &end)
+		time.Sleep(trusted)
+		synctest.Wait()
+		e, _, _ := end.get()
+		if e == nil {
+			t.Fatal("not ended")
+		}
+		if reason, _ := e.Reason(); reason != engine.LostReadOnly {
+			t.Fatalf("reason %q", reason)
+		}
+	})
+}
+
 func TestStopRequestEndsTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{renew: func(context.Context, engine.Term) engine.Standing {
