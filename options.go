@@ -171,7 +171,7 @@ func (o *Options) timing(d engine.Description) (engine.Timing, error) {
 	}
 	trusted := trust(t.StaleAfter, d.TrustCap)
 	if t.AlertAfter == 0 {
-		t.AlertAfter = max(min(d.Defaults.AlertAfter, t.StaleAfter/3), 3*t.Heartbeat)
+		t.AlertAfter = max(min(d.Defaults.AlertAfter, trusted/2), 3*t.Heartbeat) // a third of StaleAfter
 	}
 	if t.Heartbeat == 0 {
 		t.Heartbeat = min(d.Defaults.Heartbeat, trusted/8, t.AlertAfter/3)
@@ -261,7 +261,7 @@ func (a *AcquireOptions) timing(base engine.Timing, d engine.Description) engine
 	t.StaleAfter = a.StaleAfter
 	trusted := trust(t.StaleAfter, d.TrustCap)
 	t.Heartbeat = min(t.Heartbeat, trusted/8)
-	t.AlertAfter = max(min(t.AlertAfter, t.StaleAfter/3), 2*t.Heartbeat)
+	t.AlertAfter = max(min(t.AlertAfter, trusted/2), 2*t.Heartbeat)
 	return t
 }
 
