@@ -1,0 +1,110 @@
+package lease
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/pgmutex/pgmutex/engine"
+	"github.com/pgmutex/pgmutex/internal/pgdb"
+)
+
+// acquireBatch takes what is free of many names in one statement. Whatever needs
+// more than that, a takeover, a place in the line, a row that is being written,
+// is to come again alone, so that it holds nobody up.
+func (s *store) acquireBatch(ctx context.Context, db *pgdb.DB, line *line, batch []engine.Request, answers []engine.Answer) {
+	every := time.Duration(0)
+	for _, r := range batch {
+		every = max(every, r.Heartbeat)
+	}
+	if err := s.reserve(ctx, db, every); err != nil {
+		fillAnswers(answers, engine.Answer{Outcome: engine.Failed, Err: err})
+		return
+	}
+	fillAnswers(answers, engine.Answer{Outcome: engine.Busy, Alone: true})
+	var asked []int // of the elements, those that the statement is about
+	var some []engine.Request
+	for i, r := range batch {
+		if !r.Term.Shared && !(r.Wait && line.waits(r.Term.Name)) {
+			asked, some = append(asked, i), append(some, r)
+		}
+	}
+	if len(some) == 0 {
+		return
+	}
+	known := s.servers.now()
+	looks, err := s.insertMany(ctx, db, some)
+	switch {
+	case pgdb.Classify(err) == pgdb.RowLocked, pgdb.Classify(err) == pgdb.Duplicate:
+		return // by one of them
+	case err != nil:
+		answer := s.refusal(ctx, db, err)
+		for _, i := range asked {
+			answers[i] = answer
+		}
+		return
+	}
+	for k, l := range looks {
+		i := asked[k]
+		switch {
+		case l == nil:
+		case l.token != nil:
+			answers[i] = l.granted()
+			if !known.has(l.server) {
+				// Asked for alone, it raises the tokens.
+				answers[i] = engine.Answer{Outcome: engine.Busy, Alone: true}
+				if err := s.giveBack(ctx, db, line, batch[i].Term); err != nil {
+					answers[i] = engine.Answer{Outcome: engine.Unknown, Err: err}
+				}
+			}
+		case l.rival != nil && !l.open && !batch[i].Wait:
+			answers[i] = engine.Answer{Outcome: engine.Busy, Holder: l.rival}
+		}
+	}
+}
+
+func fillAnswers(answers []engine.Answer, with engine.Answer) {
+	for i := range answers {
+		answers[i] = with
+	}
+}
+
+// insertMany runs acquire_batch.sql; an element without a row of the result, which
+// there should not be, is nil.
+func (s *store) insertMany(ctx context.Context, db *pgdb.DB, batch []engine.Request) ([]*look, error) {
+	inSeconds := func(of func(engine.Request) time.Duration) string {
+		return textArray(batch, func(r engine.Request) string {
+			return strconv.FormatFloat(of(r).Seconds(), 'g', -1, 64)
+		})
+	}
+	args := []any{
+		textArray(batch, func(r engine.Request) string { return r.Term.Name }),
+		textArray(batch, func(r engine.Request) string { return r.Term.ID }),
+		inSeconds(func(r engine.Request) time.Duration { return r.Term.StaleAfter }),
+		inSeconds(func(r engine.Request) time.Duration { return r.Heartbeat }),
+		inSeconds(func(r engine.Request) time.Duration { return r.AlertAfter }),
+		textArray(batch, func(r engine.Request) string {
+			text, _ := encodeDetails(r.Details).(string)
+			return text
+		}),
+		boolArray(batch, func(r engine.Request) bool { return r.Wait }),
+		s.channel,
+	}
+	type element struct {
+		n int64
+		l *look
+	}
+	rows, err := query(ctx, db, pgdb.Work, s.sql.acquireBatch, args, func(row pgdb.Row) (e element, err error) {
+		e.l, err = s.scanInsert(row, &e.n)
+		return e, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	looks := make([]*look, len(batch))
+	for _, e := range rows {
+		looks[e.n-1] = e.l
+		e.l.judge(batch[e.n-1])
+	}
+	return looks, nil
+}

@@ -1,0 +1,3 @@
+-- The server that answers, by the time of its start: nothing that could be
+-- forbidden. Writes nothing.
+SELECT {{micros:pg_catalog.pg_postmaster_start_time()}}

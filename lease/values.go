@@ -1,0 +1,128 @@
+package lease
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Arrays travel as text, in the server's own notation: that is what pgx in all
+// its modes and every database/sql driver pass on alike.
+
+func textArray[T any](list []T, text func(T) string) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, v := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		for _, c := range []byte(text(v)) {
+			if c == '"' || c == '\\' {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(c)
+		}
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func self(s string) string { return s }
+
+func intArray[T any](list []T, number func(T) int64) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, v := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(number(v), 10))
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func boolArray[T any](list []T, truth func(T) bool) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, v := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatBool(truth(v)))
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func micro(d time.Duration) int64 { return d.Microseconds() }
+
+// duration turns microseconds from the server into a duration; NULL is zero.
+func duration(us *int64) time.Duration {
+	if us == nil {
+		return 0
+	}
+	return time.Duration(*us) * time.Microsecond
+}
+
+// moment turns microseconds since 1970 into a time; NULL is the zero time.
+func moment(us *int64) time.Time {
+	if us == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(*us).UTC()
+}
+
+// orZero is the value behind p, or the zero value for NULL.
+func orZero[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// encodeDetails makes JSON that jsonb accepts: it refuses the zero character. No
+// details are NULL.
+func encodeDetails(details map[string]string) any {
+	if len(details) == 0 {
+		return nil
+	}
+	clean := make(map[string]string, len(details))
+	for k, v := range details {
+		clean[noZero(k)] = noZero(v)
+	}
+	text, err := json.Marshal(clean)
+	if err != nil {
+		return nil // a map of strings cannot fail
+	}
+	return string(text)
+}
+
+func noZero(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// decodeDetails reads what anybody may have written: what is no object is left
+// out, and what is no string is shown as JSON.
+func decodeDetails(text *string) map[string]string {
+	if text == nil {
+		return nil
+	}
+	var raw map[string]json.RawMessage
+	if json.Unmarshal([]byte(*text), &raw) != nil || len(raw) == 0 {
+		return nil
+	}
+	details := make(map[string]string, len(raw))
+	for k, v := range raw {
+		var s string
+		if json.Unmarshal(v, &s) != nil {
+			s = string(v)
+		}
+		details[k] = s
+	}
+	return details
+}
