@@ -202,5 +202,5 @@ type End string
 const (
 	EndReleased  End = "released"   // by its holder
 	EndTakenOver End = "taken over" // after it had gone stale
-	EndForced    End = "forced"     // by ForceRelease
+	EndForced    End = "forced"     // by ForceRelease, or released by its holder because that had asked for it
 )

@@ -134,6 +134,12 @@ var forceTests = []test{
 			w.matches(w.result(work, "the work to stop"), pgmutex.ErrLost)
 			w.matches(cause, pgmutex.ErrLost)
 			w.free(b, "x")
+			if w.can(History) {
+				past := w.history(b, "x")
+				equal(w, "end", past[0].End, pgmutex.EndForced)
+				equal(w, "by", past[0].By, "b")
+				equal(w, "why", past[0].Reason, "please")
+			}
 		},
 	},
 	{

@@ -158,7 +158,7 @@ func TestForceRelease(t *testing.T) {
 	wantBusy(t, b, request("x", "b"))
 	release(a, term)
 	for past := range b.History(ctx, "x") {
-		if past.End != engine.EndReleased || past.By != "op" || past.Reason != "why" {
+		if past.End != engine.EndForced || past.By != "op" || past.Reason != "why" {
 			t.Errorf("history: %+v", past)
 		}
 	}

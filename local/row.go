@@ -70,10 +70,14 @@ func (d *database) remove(r *row, now moment, how engine.End, by, reason string)
 	})
 }
 
-// released files r as given back by its holder. If somebody had asked for that,
-// the history says so.
+// released files r as given back by its holder; if somebody had asked for that,
+// as that one's doing.
 func (d *database) released(r *row, now moment) error {
-	return d.remove(r, now, engine.EndReleased, r.stopBy.String, r.stopReason)
+	how := engine.EndReleased
+	if r.stopBy.Valid {
+		how = engine.EndForced
+	}
+	return d.remove(r, now, how, r.stopBy.String, r.stopReason)
 }
 
 // An era says how a row's times relate to ours.

@@ -140,7 +140,7 @@ func TestForceRelease(t *testing.T) {
 		same(t, "losses", a.sink.losses())
 		a.release(term)
 		past := b.history("x")[0]
-		if past.End != engine.EndReleased || past.By != "eve" || past.Reason != "stuck" {
+		if past.End != engine.EndForced || past.By != "eve" || past.Reason != "stuck" {
 			t.Errorf("history: %+v", past)
 		}
 		if err := force(seen, true); !errors.Is(err, engine.ErrGone) {

@@ -38,11 +38,12 @@ func (h *past) add(e ending) {
 	h.byID[e.Term] = &e
 }
 
-// released is the ending of a row that its holder gives back. If an operator had
-// asked for that, the history says so.
+// released is the ending of a row that its holder gives back; if an operator had
+// asked for that, it is the operator's doing.
 func released(r *row) ending {
-	return ending{
-		PastHold: engine.PastHold{End: engine.EndReleased, By: r.stopBy, Reason: r.stopReason},
-		listed:   true,
+	past := engine.PastHold{End: engine.EndReleased, By: r.stopBy, Reason: r.stopReason}
+	if r.stop {
+		past.End = engine.EndForced
 	}
+	return ending{PastHold: past, listed: true}
 }
