@@ -1,0 +1,249 @@
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/internal/faultconn"
+	"github.com/pgmutex/pgmutex/internal/pgtest"
+)
+
+// TestQuick prints the figures that the documentation claims, each with its
+// bound.
+func TestQuick(t *testing.T) {
+	l := newLab(t)
+	l.single()
+	l.busy()
+	l.throughput(64, 5)
+	l.throughput(256, 5)
+	l.handOver()
+	l.herd(10, 100)
+	l.manyHolds(10_000)
+	l.held()
+}
+
+// single is one goroutine's cycle beside the two statements that it cannot do
+// without.
+func (l *lab) single() {
+	c := l.client(l.dsn, nil)
+	ours, raw := alternate(300, func() {
+		h, err := c.Acquire(l.Context(), "x")
+		pgtest.Must(l.T, err)
+		pgtest.Must(l.T, h.Release(l.Context()))
+	}, l.cycle)
+	l.report("lease-cycle", ratio(ours, raw), "×raw", "<=", 1.15)
+}
+
+// busy is a try that finds the lock held, beside an upsert that locks the row.
+func (l *lab) busy() {
+	holder, c := l.client(l.dsn, nil), l.client(l.dsn, nil)
+	h, err := holder.Acquire(l.Context(), "busy")
+	pgtest.Must(l.T, err)
+	defer h.Release(l.Context())
+	pgtest.Exec(l.T, l.raw, `INSERT INTO raw (name) VALUES ('busy')`)
+	try := func() {
+		if _, err := c.TryAcquire(l.Context(), "busy"); err == nil {
+			l.Fatal("two holders")
+		}
+	}
+	ours, upsert := alternate(300, try, func() {
+		pgtest.Exec(l.T, l.raw, `INSERT INTO raw AS r (name) VALUES ('busy')
+			ON CONFLICT (name) DO UPDATE SET beat = now() WHERE r.beat < now() - interval '1 hour'`)
+	})
+	l.report("busy-try", ratio(upsert, ours), "×upsert", ">=", 5)
+
+	// Other work of the server writes, too: the least of some windows counts.
+	least := int64(1 << 62)
+	for range 5 {
+		before := pgtest.WALBytes(l.T, l.raw)
+		for range 100 {
+			try()
+		}
+		least = min(least, pgtest.WALBytes(l.T, l.raw)-before)
+	}
+	l.report("busy-try-wal", float64(least), "bytes", "<=", 0)
+}
+
+// throughput is cycles of distinct names by n goroutines of one process, beside
+// as many goroutines that send raw statements through a pool.
+func (l *lab) throughput(n int, bound float64) {
+	c := l.client(l.dsn, nil)
+	config, err := pgxpool.ParseConfig(l.dsn)
+	pgtest.Must(l.T, err)
+	config.MaxConns = 16
+	pool, err := pgxpool.NewWithConfig(l.Context(), config)
+	pgtest.Must(l.T, err)
+	defer pool.Close()
+
+	var ours, raw []float64
+	for i := range 5 {
+		o := l.window(n, func(ctx context.Context, name string) error {
+			h, err := c.Acquire(ctx, name)
+			if err != nil {
+				return err
+			}
+			return h.Release(ctx)
+		})
+		r := l.window(n, func(ctx context.Context, name string) error {
+			if _, err := pool.Exec(ctx, `INSERT INTO raw (name) VALUES ($1)`, name); err != nil {
+				return err
+			}
+			_, err := pool.Exec(ctx, `DELETE FROM raw WHERE name = $1`, name)
+			return err
+		})
+		if i > 0 {
+			ours, raw = append(ours, o), append(raw, r)
+		}
+	}
+	fmt.Printf("# %d goroutines: %.0f cycles/s, raw statements %.0f\n", n, median(ours), median(raw))
+	l.report(fmt.Sprintf("lease-cycles-%d", n), median(ours)/median(raw), "×raw", ">=", bound)
+}
+
+// window returns how many cycles a second n goroutines make.
+func (l *lab) window(n int, cycle func(ctx context.Context, name string) error) float64 {
+	var cycles atomic.Int64
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			for name := fmt.Sprintf("w%d", i); !over.Load(); cycles.Add(1) {
+				if err := cycle(l.Context(), name); err != nil {
+					l.Error(err)
+					return
+				}
+			}
+		})
+	}
+	time.AfterFunc(700*time.Millisecond, func() { over.Store(true) })
+	wg.Wait()
+	return float64(cycles.Load()) / time.Since(start).Seconds()
+}
+
+// handOver is from the call of a release to the grant in another process that
+// waits, beside one commit.
+func (l *lab) handOver() {
+	a, b := l.client(l.dsn, nil), l.client(l.dsn, nil)
+	ctx := l.Context()
+	var ours, commits []time.Duration
+	for i := range 60 {
+		h, err := a.Acquire(ctx, "baton")
+		pgtest.Must(l.T, err)
+		granted := make(chan time.Time, 1)
+		go func() {
+			h, err := b.Acquire(ctx, "baton")
+			granted <- time.Now()
+			if err == nil {
+				h.Release(ctx)
+			}
+		}()
+		l.waiters("baton", 1)
+		start := time.Now()
+		pgtest.Must(l.T, h.Release(ctx))
+		took := (<-granted).Sub(start)
+		commit := timed(func() { pgtest.Exec(l.T, l.raw, `UPDATE raw SET beat = now() WHERE name = 'busy'`) })
+		if i >= 5 {
+			ours, commits = append(ours, took), append(commits, commit)
+		}
+	}
+	fmt.Printf("# hand-over %s, one commit %s\n", median(ours), median(commits))
+	l.report("hand-over", ratio(median(ours), median(commits)), "×commit", "<=", 3)
+}
+
+// waiters waits until so many processes stand in a line.
+func (l *lab) waiters(name string, n int) {
+	pgtest.WaitFor(l.T, "waiters", func() bool {
+		return pgtest.One[int](l.T, l.raw, `SELECT count(*)::int FROM mutex_lock_waiter w
+			JOIN mutex_lock t USING (lock_name) WHERE lock_name = $1 AND t.waiting`, name) >= n
+	})
+}
+
+// herd is many goroutines of several processes that wait for one name: how many
+// statements one hand-over costs all of them together.
+func (l *lab) herd(processes, each int) {
+	ctx, cancel := context.WithCancel(l.Context())
+	defer cancel()
+	proxy := faultconn.New(l.T, l.server.Addr())
+	dsn := proxy.DSN(l.dsn)
+	first := l.client(dsn, nil)
+	h, err := first.Acquire(ctx, "herd")
+	pgtest.Must(l.T, err)
+	grants := make(chan *pgmutex.Hold, processes*each)
+	var wg sync.WaitGroup
+	for range processes {
+		c := l.client(dsn, nil)
+		for range each {
+			wg.Go(func() {
+				if h, err := c.Acquire(ctx, "herd"); err == nil {
+					grants <- h
+				}
+			})
+		}
+	}
+	l.waiters("herd", processes)
+	connections := proxy.Counts().Connections
+	var statements []float64
+	for range 100 {
+		before := proxy.Counts()
+		start := time.Now()
+		pgtest.Must(l.T, h.Release(ctx))
+		h = <-grants
+		_ = start
+		after := proxy.Counts().Since(before)
+		statements = append(statements, float64(after.RoundTrips()))
+	}
+	pgtest.Must(l.T, h.Release(context.Background()))
+	l.report("herd-statements", median(statements), "a hand-over", "<=", 6)
+	l.report("herd-connections", float64(connections)/float64(processes+1), "a process", "<=", 3)
+	cancel()
+	wg.Wait()
+}
+
+// manyHolds is what thousands of holds cost one process.
+func (l *lab) manyHolds(n int) {
+	goroutines := runtime.NumGoroutine()
+	c := l.client(pgtest.With(l.dsn, "application_name", "many"), nil)
+	var wg sync.WaitGroup
+	names := make(chan string)
+	for range 64 {
+		wg.Go(func() {
+			for name := range names {
+				if _, err := c.TryAcquire(l.Context(), name); err != nil {
+					l.Error(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		names <- fmt.Sprintf("many%d", i)
+	}
+	close(names)
+	wg.Wait()
+	l.report("many-holds-goroutines", float64(runtime.NumGoroutine()-goroutines), "for 10,000", "<=", 16)
+	l.report("many-holds-connections", float64(len(pgtest.Backends(l.T, l.raw, "many"))), "", "<=", 2)
+}
+
+func (l *lab) held() {
+	c := l.client(l.dsn, nil)
+	h, err := c.Acquire(l.Context(), "held")
+	pgtest.Must(l.T, err)
+	defer h.Release(l.Context())
+	r := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			h.Held()
+		}
+	})
+	l.report("held", float64(r.NsPerOp()), "ns", "<=", 100)
+	l.report("held-allocations", float64(r.AllocsPerOp()), "", "<=", 0)
+}
