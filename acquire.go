@@ -77,9 +77,13 @@ func (h *Hold) after(ctx context.Context, err error) error {
 }
 
 func (c *Client) acquire(ctx context.Context, name string, wait, bind bool) (*Hold, error) {
+	began := time.Now()
 	h, err := c.take(ctx, name, wait, bind)
 	if err != nil {
-		c.core.events.failed(ctx, c.core.partialInfo(name, c.settings.Shared), err)
+		c.core.events.failed(keeper.Event{
+			Kind: keeper.Failed, Ctx: context.WithoutCancel(ctx), At: began, Took: time.Since(began),
+			Try: !wait, Limit: max(c.settings.Wait, 0), Err: err,
+		}, c.core.partialInfo(name, c.settings.Shared))
 		return nil, err
 	}
 	return h, nil
@@ -162,6 +166,7 @@ func (c *Client) ask(limited, ctx context.Context, full, name string, wait, bind
 		Details: c.details(ctx),
 		Timing:  timing,
 		Trust:   trust(timing.StaleAfter, core.desc.TrustCap),
+		Limit:   max(c.settings.Wait, 0),
 		Owner:   h,
 		OnGrant: func(l *keeper.Lease) {
 			n := core.holds.Add(1)

@@ -66,9 +66,7 @@ func newDispatcher(c *core) *dispatcher {
 func (d *dispatcher) observe(e keeper.Event) { d.enqueue(notice{Event: e}) }
 
 // failed queues the failure of an acquisition.
-func (d *dispatcher) failed(ctx context.Context, info Info, err *AcquireError) {
-	d.enqueue(notice{Event: keeper.Event{Kind: keeper.Failed, Ctx: context.WithoutCancel(ctx), Err: err}, info: &info})
-}
+func (d *dispatcher) failed(e keeper.Event, info Info) { d.enqueue(notice{Event: e, info: &info}) }
 
 func (d *dispatcher) enqueue(n notice) {
 	if len(d.hooks) == 0 && d.log == nil {
@@ -200,7 +198,7 @@ func (h *Hooks) function(k keeper.Kind) func(context.Context, Event) {
 func (d *dispatcher) event(n notice) Event {
 	e := Event{
 		Start: n.At, Age: n.Age, Took: n.Took, Margin: n.Margin,
-		Place: n.Place, Err: n.Err, Dropped: n.dropped,
+		Place: n.Place, Err: n.Err, Dropped: n.dropped, Try: n.Try, Limit: n.Limit,
 	}
 	switch {
 	case n.info != nil:

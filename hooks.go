@@ -30,8 +30,8 @@ type Hooks struct {
 	// is the place in the line, 0 where unknown.
 	Waiting func(ctx context.Context, e Event)
 
-	// Failed: an acquisition ended without the lock, with the error Err that its
-	// caller gets.
+	// Failed: an acquisition ended without the lock after Took, with the error Err
+	// that its caller gets.
 	Failed func(ctx context.Context, e Event)
 
 	// Heartbeat: a renewal of one hold was answered after Took, or was not, then
@@ -44,7 +44,8 @@ type Hooks struct {
 	Alert func(ctx context.Context, e Event)
 
 	// AlertCleared: what Alert reported is over, because that holder is heard of
-	// again or holds the lock no longer. Rival is who the alert was about.
+	// again or holds the lock no longer. Rival is who the alert was about; empty if
+	// it was this client's own hold, which then goes on or has ended.
 	AlertCleared func(ctx context.Context, e Event)
 
 	// Released: a hold was given back and that is confirmed. Took is how long it
@@ -52,7 +53,8 @@ type Hooks struct {
 	Released func(ctx context.Context, e Event)
 
 	// ReleaseUnconfirmed: a hold was given back, and the store has not confirmed
-	// it within ReleaseTimeout for the reason Err. It goes on in the background.
+	// it within ReleaseTimeout for the reason Err. It goes on in the background,
+	// and Released follows if it is confirmed there. Took is how long it was held.
 	ReleaseUnconfirmed func(ctx context.Context, e Event)
 
 	// Lost: a hold ended against its owner's will, for Reason and by Rival, where
@@ -72,6 +74,8 @@ type Event struct {
 	Details map[string]string // what that holder shows
 	Since   time.Time         // when that holder acquired the lock, by the store's clock
 	Age     time.Duration     // since the holder's last heartbeat
+	Try     bool              // of an acquisition that does not wait for another holder
+	Limit   time.Duration     // AcquireOptions.Wait of an acquisition; 0: none
 	Took    time.Duration
 	Margin  time.Duration
 	Place   int

@@ -68,19 +68,20 @@ func (k *Keeper) observe(ctx context.Context, ask *Ask, kind Kind, l look) {
 	k.cfg.Observe(Event{
 		Kind: kind, Ctx: context.WithoutCancel(ctx),
 		Term:  engine.Term{Name: ask.Name, Shared: ask.Shared},
-		Rival: l.Holder, Age: ageOf(l.Holder), Place: l.Place,
+		Rival: l.Holder, Age: ageOf(l.Holder), Place: l.Place, Try: !ask.Wait, Limit: ask.Limit,
 	})
 }
 
 // report says that an Ask was granted. Its failure is reported by the client,
 // which makes the error.
-func (k *Keeper) report(ctx context.Context, res Result, began time.Time, took time.Duration) {
+func (k *Keeper) report(ctx context.Context, ask *Ask, res Result, began time.Time, took time.Duration) {
 	l := res.Lease
 	if l == nil {
 		return
 	}
 	k.clearAlert(ctx, l.term.Name)
 	event := l.event(TakenOver)
+	event.Try, event.Limit = !ask.Wait, ask.Limit
 	event.At, event.Took, event.Rival, event.Age = began, took, res.Rival, ageOf(res.Rival)
 	if res.Rival != nil {
 		k.cfg.Observe(event)

@@ -20,6 +20,7 @@ type Ask struct {
 	Timing  engine.Timing // StaleAfter, Heartbeat and AlertAfter of the hold
 	Trust   time.Duration // how long one confirmation is good for
 	Wait    bool          // does not overtake, and stands in line when busy
+	Limit   time.Duration // on the wait, for those who watch; ctx is what ends it
 
 	// Owner is what Lease.Owner returns. OnGrant is called with the lease before
 	// anybody else can see it, OnEnd once when it ends, on the goroutine that

@@ -96,7 +96,7 @@ func (k *Keeper) Try(ctx context.Context, ask Ask) Result {
 	start, began := k.elapsed(), time.Now()
 	ask.Wait = false
 	res := k.tryOnce(ctx, &ask)
-	k.report(ctx, res, began, k.elapsed()-start)
+	k.report(ctx, &ask, res, began, k.elapsed()-start)
 	return res
 }
 
@@ -132,7 +132,7 @@ func (k *Keeper) Wait(ctx context.Context, ask Ask) Result {
 	start, began := k.elapsed(), time.Now()
 	ask.Wait = true
 	res := k.contend(ctx, &ask)
-	k.report(ctx, res, began, k.elapsed()-start)
+	k.report(ctx, &ask, res, began, k.elapsed()-start)
 	return res
 }
 

@@ -33,6 +33,8 @@ type Event struct {
 	Term   engine.Term     // ours; without an ID where there is no lease yet
 	At     time.Time       // when it began, for what takes time
 	Rival  *engine.Rival   // the other holder
+	Try    bool            // of an Ask that does not wait
+	Limit  time.Duration   // of an Ask that does
 	Took   time.Duration
 	Age    time.Duration // of the rival's or our own heartbeat
 	Margin time.Duration // trust that was left

@@ -206,7 +206,12 @@ func (k *Keeper) ended(l *Lease, e *Ending) {
 	k.mu.Lock()
 	delete(k.leases, l.term.ID)
 	k.checkIdle()
+	alerted := l.late
+	l.late = false
 	k.mu.Unlock()
+	if alerted {
+		k.cfg.Observe(l.event(AlertCleared))
+	}
 	if e.Lost() {
 		k.spawn(func() { k.explain(l, e) })
 	}

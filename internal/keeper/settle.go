@@ -272,7 +272,7 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 	}
 	if first {
 		unconfirmed := l.event(ReleaseUnconfirmed)
-		unconfirmed.Err = err
+		unconfirmed.Err, unconfirmed.Took = err, k.elapsed()-l.granted
 		k.cfg.Observe(unconfirmed)
 	}
 	return InProgress, err
