@@ -143,3 +143,34 @@ func stopped(t *testing.T, pid int) bool {
 	out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return strings.HasPrefix(strings.TrimSpace(string(out)), "T")
 }
+
+// The rest of the table in docs/cli.md: signals that end no wait, and those that
+// come when the lock has been lost.
+func TestSignalsByPhase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.start("run", "--stale", "60s", "--heartbeat", "200ms", "n", "--", "sh", "-c",
+		`trap "echo got >>got" USR1; trap "" TERM; echo up >up; while [ ! -e end ]; do sleep 0.02; done`)
+	w.await("up")
+
+	waiter := w.start("run", "n", "touch", "ran")
+	pgtest.WaitFor(t, "the run to wait", func() bool { return strings.Contains(waiter.stderr(), "waiting for") })
+	waiter.signal(syscall.SIGWINCH)
+	waiter.signal(syscall.SIGTSTP)
+	pgtest.WaitFor(t, "the waiter to stop", func() bool { return stopped(t, waiter.cmd.Process.Pid) })
+	waiter.signal(syscall.SIGCONT)
+	pgtest.WaitFor(t, "the waiter to continue", func() bool { return !stopped(t, waiter.cmd.Process.Pid) })
+	waiter.signal(syscall.SIGUSR1)
+	waiter.want(128 + int(syscall.SIGUSR1))
+	if _, err := os.Stat(w.file("ran")); err == nil {
+		t.Error("the command of the waiter ran")
+	}
+
+	w.run("release", "n", "--force").want(0)
+	pgtest.WaitFor(t, "the loss to be told", func() bool { return strings.Contains(p.stderr(), "released by operator") })
+	p.signal(syscall.SIGUSR1)
+	w.await("got")
+	pgtest.Must(t, os.WriteFile(w.file("end"), nil, 0o600))
+	p.want(76)
+	w.isFree("n")
+}

@@ -42,7 +42,10 @@ func (a *app) history() *cobra.Command {
 		Long: `Show holds that have ended, of one lock or of all, the newest first, as far back
 as the store keeps them: "released" by their holder, "taken over" once they were
 stale, or "forced" by an operator.`,
-		Args: oneArg("LOCK", false),
+		Example: `  pgmutex history
+  pgmutex history nightly-report --limit 10 --json`,
+		Args:              oneArg("LOCK", false),
+		ValidArgsFunction: a.heldNames,
 	}
 	o.add(c)
 	c.Flags().IntVar(&limit, "limit", shownHolds, "show `N` at most; 0 for all")

@@ -20,6 +20,8 @@ create anything is needed. "run" does the same on first use where it may.
 
 With --print, print the SQL instead, for psql; with --role also the rights that
 this role needs to take locks. That connects to nothing.`,
+		Example: `  pgmutex init
+  pgmutex init --print --role app | psql`,
 		Args: noArgs,
 	}
 	c.Flags().BoolVar(&show, "print", false, "print the SQL instead of running it")
@@ -45,8 +47,12 @@ this role needs to take locks. That connects to nothing.`,
 			return err
 		}
 		defer closeStore(s)
-		if s.Local {
+		switch {
+		case s.Local:
 			a.say("the local store needs no set-up")
+			return nil
+		case s.TableLess():
+			a.say("the advisory engine needs no set-up, except with --table for tokens")
 			return nil
 		}
 		if err := s.Migrate(cmd.Context()); err != nil {

@@ -115,7 +115,10 @@ func (n *notes) print() {
 		text += fmt.Sprintf(" for %s", span(waited))
 	}
 	if e.Rival != "" {
-		text += fmt.Sprintf(": held by %q%s, last heartbeat %s ago", e.Rival, where(e.Details), span(e.Age))
+		text += fmt.Sprintf(": held by %q%s", e.Rival, where(e.Details))
+		if e.Details[backend] == "" {
+			text += fmt.Sprintf(", last heartbeat %s ago", span(e.Age))
+		}
 	}
 	if e.Place > 0 {
 		text += fmt.Sprintf(", place %d", e.Place)

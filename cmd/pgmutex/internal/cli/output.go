@@ -53,10 +53,15 @@ func (o *output) state(s pgmutex.State) string {
 	color := map[pgmutex.State]string{
 		pgmutex.StateHeld: "32", pgmutex.StateLate: "33", pgmutex.StateStale: "31",
 	}[s]
+	return o.paint(color, string(s))
+}
+
+// paint colours a text, unless the colour is empty.
+func (o *output) paint(color, text string) string {
 	if color == "" || !o.colored() {
-		return string(s)
+		return text
 	}
-	return "\x1b[" + color + "m" + string(s) + "\x1b[0m"
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
 // writeJSON writes one object on one line. What a terminal could take for

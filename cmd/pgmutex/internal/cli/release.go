@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/pgmutex/pgmutex"
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/exitcode"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/store"
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/supervise"
 )
 
@@ -42,7 +44,10 @@ Exit codes
    75  the lock has changed hands since it was looked at
    77  the right is missing
    64, 69, 70, 78 as in "pgmutex help"`,
-		Args: oneArg("LOCK", true),
+		Example: `  pgmutex release nightly-report --force --reason "host is gone"
+  pgmutex release nightly-report --force --now --yes`,
+		Args:              oneArg("LOCK", true),
+		ValidArgsFunction: a.heldNames,
 	}
 	f := c.Flags()
 	f.BoolVar(&force, "force", false, "yes, this may stop somebody's work")
@@ -70,6 +75,15 @@ Exit codes
 		if seen.State == pgmutex.StateFree {
 			return a.released(asJSON, seen, "not held", exitcode.NotHeld, fmt.Sprintf("nobody holds %q", name))
 		}
+		if now {
+			others, err := sameSession(cmd.Context(), s, seen)
+			if err != nil {
+				return s.Code(err)
+			}
+			if len(others) > 0 {
+				a.say("that ends the whole session of %q, which also holds %s", seen.Holder, strings.Join(others, ", "))
+			}
+		}
 		if !yes && supervise.IsTerminal(0) && supervise.IsTerminal(2) && !a.agreed(seen) {
 			return exitcode.Silent(exitcode.NotHeld)
 		}
@@ -93,6 +107,24 @@ Exit codes
 	return c
 }
 
+// sameSession names the other locks that end with the session of an advisory
+// lock.
+func sameSession(ctx context.Context, s *store.Store, seen pgmutex.Status) ([]string, error) {
+	if seen.Details[backend] == "" {
+		return nil, nil
+	}
+	var others []string
+	for other, err := range s.Client().List(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if other.Details[backend] == seen.Details[backend] && other.ID != seen.ID {
+			others = append(others, shownName(other))
+		}
+	}
+	return others, nil
+}
+
 // released tells what became of a release, on standard output as JSON and
 // otherwise on standard error.
 func (a *app) released(asJSON bool, seen pgmutex.Status, result string, code int, text string) error {
@@ -108,8 +140,11 @@ func (a *app) released(asJSON bool, seen pgmutex.Status, result string, code int
 
 // agreed asks the person at the terminal.
 func (a *app) agreed(seen pgmutex.Status) bool {
-	fmt.Fprintf(a.err, "%s is held by %s%s since %s, last heartbeat %s ago. End that hold? [y/N] ",
-		word(seen.Name), word(seen.Holder), where(seen.Details), moment(seen.Since), span(seen.HeartbeatAge))
+	text := fmt.Sprintf("%s is held by %s%s", word(seen.Name), word(seen.Holder), where(seen.Details))
+	if seen.Details[backend] == "" {
+		text += fmt.Sprintf(" since %s, last heartbeat %s ago", moment(seen.Since), span(seen.HeartbeatAge))
+	}
+	fmt.Fprintf(a.err, "%s. End that hold? [y/N] ", text)
 	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":

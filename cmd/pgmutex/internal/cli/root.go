@@ -51,7 +51,7 @@ func (a *app) say(format string, args ...any) {
 const exitCodes = `Exit codes
   the command's own, or 128+n when signal n ended it
    64  wrong flags or arguments; nothing was connected to
-   69  the store cannot be reached
+   69  the store cannot be reached, or cannot do it
    70  a mistake in pgmutex
    75  somebody else holds the lock, or the wait is over (-E changes it)
    76  the lock was lost while the command ran (--lost-exit-code changes it)
@@ -84,7 +84,7 @@ this machine.
 	})
 	a.flags.add(root.PersistentFlags())
 	for _, c := range []*cobra.Command{
-		a.run(), a.list(), a.show(), a.history(), a.release(), a.init(), a.version(),
+		a.run(), a.list(), a.show(), a.history(), a.release(), a.init(), a.doctor(), a.version(),
 	} {
 		c.RunE = coded(c.RunE)
 		root.AddCommand(c)
@@ -108,10 +108,15 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	return usage("unknown command %q%s", args[0], hint)
 }
 
-// coded makes the errors of commands that name no exit code internal ones.
+// coded makes the errors of commands that name no exit code internal ones, but
+// for what the store cannot do.
 func coded(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		return exitcode.With(exitcode.Internal, run(cmd, args))
+		err := run(cmd, args)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return exitcode.With(exitcode.Unavailable, err)
+		}
+		return exitcode.With(exitcode.Internal, err)
 	}
 }
 

@@ -54,6 +54,15 @@ KILL, before somebody else can hold the lock; the exit code is then 76 whatever
 COMMAND ended with. The same happens when pgmutex itself is killed or stopped.
 
 ` + exitCodes,
+		Example: `  pgmutex run nightly-report -- ./report --all
+  pgmutex run -n -q -E 0 cleanup -- ./cleanup          (cron: skip in silence while it runs elsewhere)
+  pgmutex run -w 5m --stale 1m leader -- ./serve`,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault // a command and its files
+			}
+			return a.heldNames(cmd, args, begun)
+		},
 		Args: func(_ *cobra.Command, args []string) error { return r.arguments(args) },
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
@@ -62,16 +71,16 @@ COMMAND ended with. The same happens when pgmutex itself is killed or stopped.
 	f.SortFlags = false
 	r.wait = duration{to: &r.dWait}
 	r.killAfter = duration{to: &r.dKillAfter, least: time.Millisecond}
-	r.heartbeat = duration{to: &r.dHeartbeat, least: 10 * time.Millisecond}
-	r.alert = duration{to: &r.dAlert, least: 10 * time.Millisecond}
-	r.stale = duration{to: &r.dStale, least: 10 * time.Millisecond}
+	r.heartbeat = duration{to: &r.dHeartbeat, least: 1}
+	r.alert = duration{to: &r.dAlert, least: 1}
+	r.stale = duration{to: &r.dStale, least: 1}
 	f.BoolVarP(&r.noWait, "no-wait", "n", false, "do not wait: end with 75 if somebody else holds the lock")
 	durationVar(f, &r.wait, "wait", "w", "wait that long at most, in seconds or as 5s, 2m; 0 is no wait")
 	f.VarP(code{&r.conflictCode}, "conflict-exit-code", "E", "end with `CODE` instead of 75")
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing about waiting or a busy lock")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "tell when the lock is taken and given back")
 	f.StringVar(&r.holder, "holder", "", "`LABEL` by which others see this run (default host-pid-random)")
-	durationVar(f, &r.stale, "stale", "", "how long to be silent before others may take the lock (default 10m)")
+	durationVar(f, &r.stale, "stale", "", "how long to be silent before others may take the lock (default 10m, --engine advisory 15s)")
 	durationVar(f, &r.heartbeat, "heartbeat", "", "time between heartbeats (default 10s, less with a short --stale)")
 	durationVar(f, &r.alert, "alert", "", "how long to be silent before others are alerted (default 30s, less with a short --stale)")
 	durationVar(f, &r.killAfter, "kill-after", "", "how long COMMAND may take to end when the lock is lost")
@@ -149,7 +158,7 @@ func (r *runner) under(hold *pgmutex.Hold, path string) error {
 	}
 	watch := newLossWatch(r.store.Client(), r.lock, hold)
 	result, err := supervise.Run(hold,
-		supervise.Command{Path: path, Args: r.command, Env: environment(os.Environ(), info, r.fullName())},
+		supervise.Command{Path: path, Args: r.command, Env: environment(os.Environ(), info, r.flags.full(r.lock))},
 		supervise.Options{
 			Signals: r.signals,
 			Timing:  supervise.Timing{Rest: hold.StaleAt().Sub(hold.Deadline()), KillAfter: r.dKillAfter},
@@ -158,6 +167,11 @@ func (r *runner) under(hold *pgmutex.Hold, path string) error {
 				return watch.lost()
 			},
 			Hurry: watch.hurry,
+			Unguarded: func(err error) {
+				if !r.quiet {
+					r.say("there is no watchdog (%v): nothing ends the command if pgmutex itself is killed or stopped", err)
+				}
+			},
 		})
 	watch.end()
 	released := r.release(hold, result.Lost)
@@ -209,61 +223,6 @@ func (r *runner) cannotStart(err error) error {
 		why = "cannot be executed: it is no program, and a script needs a first line such as #!/bin/sh"
 	}
 	return &exitcode.Error{Code: code, Err: fmt.Errorf("%s: %s", r.command[0], why)}
-}
-
-// fullName is the lock's name in the store.
-func (r *runner) fullName() string {
-	if r.flags.namespace == "" {
-		return r.lock
-	}
-	return r.flags.namespace + "/" + r.lock
-}
-
-// Variables of the command's environment. What its run is nested in is carried
-// along in outerVariable, one term a line, so that a lock that is waited for is
-// recognised as one that the command runs under already.
-const (
-	lockVariable   = "PGMUTEX_LOCK"
-	tokenVariable  = "PGMUTEX_TOKEN"
-	holderVariable = "PGMUTEX_HOLDER"
-	termVariable   = "PGMUTEX_TERM"
-	outerVariable  = "PGMUTEX_OUTER"
-)
-
-func environment(env []string, info pgmutex.Info, fullName string) []string {
-	set := []string{
-		lockVariable + "=" + fullName,
-		holderVariable + "=" + info.Holder,
-		termVariable + "=" + info.Term,
-	}
-	if info.Token != 0 {
-		set = append(set, fmt.Sprintf("%s=%d", tokenVariable, info.Token))
-	}
-	var own []string
-	for _, e := range env {
-		name, _, _ := strings.Cut(e, "=")
-		switch name {
-		case lockVariable, tokenVariable, holderVariable, termVariable, outerVariable:
-		default:
-			own = append(own, e)
-		}
-	}
-	if outer := outerTerms(env); len(outer) > 0 {
-		set = append(set, outerVariable+"="+strings.Join(outer, "\n"))
-	}
-	return append(own, set...)
-}
-
-// outerTerms returns the terms of the holds that this process runs under.
-func outerTerms(env []string) []string {
-	var terms []string
-	for _, e := range env {
-		name, value, _ := strings.Cut(e, "=")
-		if (name == termVariable || name == outerVariable) && value != "" {
-			terms = append(terms, strings.Split(value, "\n")...)
-		}
-	}
-	return terms
 }
 
 // program is what others are shown as the program that holds the lock.

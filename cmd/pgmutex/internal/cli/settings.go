@@ -33,6 +33,14 @@ func (s *settings) add(f *pflag.FlagSet) {
 	f.StringVar(&s.namespace, "namespace", "", "`NAME` that stands before every lock name, as NAME/LOCK")
 }
 
+// full is a lock's name in the store.
+func (s *settings) full(name string) string {
+	if s.namespace == "" {
+		return name
+	}
+	return s.namespace + "/" + name
+}
+
 // defaultFile is the value of --local without one. A file of that name is
 // "./true".
 const defaultFile = "true"
@@ -130,6 +138,8 @@ func (d *duration) Set(text string) error {
 		return err
 	case v < 0:
 		return fmt.Errorf("must not be negative")
+	case v < d.least && v == 0:
+		return fmt.Errorf("must not be zero")
 	case v < d.least:
 		return fmt.Errorf("must be at least %s", d.least)
 	}

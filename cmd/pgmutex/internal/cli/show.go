@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,9 +18,13 @@ func (a *app) show() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show LOCK",
 		Short: "Show everything about one lock",
-		Long: `Show everything that the store knows about one lock, which may as well be free.
-Ages are by the server's clock.`,
-		Args: oneArg("LOCK", true),
+		Long: `Show everything that the store knows about one lock, which may as well be free,
+and, with the lease engine, who waits for it in which order. Ages are by the
+server's clock.`,
+		Example: `  pgmutex show nightly-report
+  pgmutex show nightly-report --json`,
+		Args:              oneArg("LOCK", true),
+		ValidArgsFunction: a.heldNames,
 	}
 	o.add(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -38,10 +43,25 @@ Ages are by the server's clock.`,
 		if err != nil {
 			return s.Code(err)
 		}
-		if o.json {
-			return writeJSON(a.out, statusObject(status))
+		var line []store.Waiter
+		if status.Waiters > 0 {
+			line, err = s.Waiters(cmd.Context(), a.flags.full(args[0]))
+			if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+				return err
+			}
 		}
-		return o.status(status).write(a.out)
+		if o.json {
+			return writeJSON(a.out, shownObject(status, line))
+		}
+		t := o.status(status)
+		for i, w := range line {
+			state := fmt.Sprintf("seen %s ago", span(w.Seen))
+			if w.Offered {
+				state += ", its turn"
+			}
+			t.row(fmt.Sprintf("  place %d", i+1), cell(w.Holder)+", "+state)
+		}
+		return t.write(a.out)
 	}
 	return c
 }
@@ -69,16 +89,18 @@ func (o *output) status(s pgmutex.Status) *table {
 		t.row("term", cell(s.Term))
 		t.row("token", cell(number(s.Token)))
 		t.row("since", moment(s.Since))
-		t.row("heartbeat", span(s.HeartbeatAge)+" ago"+every(s))
-		t.row("stale in", fmt.Sprintf("%s without a heartbeat", span(s.Remaining)))
+		if s.Details[backend] == "" {
+			t.row("heartbeat", span(s.HeartbeatAge)+" ago"+every(s))
+			t.row("stale in", fmt.Sprintf("%s without a heartbeat", span(s.Remaining)))
+		}
 	}
 	if s.StopAsked {
 		t.row("asked to stop", "yes")
 	}
-	t.row("waiters", strconv.Itoa(s.Waiters))
 	for _, key := range slices.Sorted(maps.Keys(s.Details)) {
 		t.row("  "+word(key), cell(s.Details[key]))
 	}
+	t.row("waiters", strconv.Itoa(s.Waiters))
 	return t
 }
 

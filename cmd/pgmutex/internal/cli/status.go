@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/store"
 )
 
 // statusJSON is a lock in JSON: times in RFC 3339, durations in seconds, and the
@@ -38,7 +39,7 @@ func statusObject(s pgmutex.Status) statusJSON {
 	if !s.Since.IsZero() {
 		o.Since = &s.Since
 	}
-	if s.State != pgmutex.StateFree {
+	if s.State != pgmutex.StateFree && s.Details[backend] == "" {
 		age, remaining := seconds(s.HeartbeatAge), seconds(s.Remaining)
 		o.HeartbeatAge, o.Remaining = &age, &remaining
 		for _, d := range []struct {
@@ -50,6 +51,28 @@ func statusObject(s pgmutex.Status) statusJSON {
 				*d.to = &v
 			}
 		}
+	}
+	return o
+}
+
+// waiterJSON is one place in the waiting line.
+type waiterJSON struct {
+	Place   int     `json:"place"`
+	Holder  string  `json:"holder"`
+	Seen    float64 `json:"seen"` // seconds ago
+	Offered bool    `json:"offered,omitempty"`
+}
+
+// shownJSON is a lock and its waiting line, where the store shows that.
+type shownJSON struct {
+	statusJSON
+	Line []waiterJSON `json:"line,omitempty"`
+}
+
+func shownObject(s pgmutex.Status, line []store.Waiter) shownJSON {
+	o := shownJSON{statusJSON: statusObject(s)}
+	for i, w := range line {
+		o.Line = append(o.Line, waiterJSON{Place: i + 1, Holder: w.Holder, Seen: seconds(w.Seen), Offered: w.Offered})
 	}
 	return o
 }

@@ -86,8 +86,8 @@ func (r *runner) acquire(ctx context.Context) (*pgmutex.Hold, error) {
 
 // nested refuses to wait for a lock that this very process runs under.
 func (r *runner) nested(ctx context.Context, client *pgmutex.Client) error {
-	terms := outerTerms(os.Environ())
-	if len(terms) == 0 {
+	outer := outerHolds(os.Environ())
+	if len(outer) == 0 {
 		return nil
 	}
 	status, err := store.Ready(ctx, r.store, true, func() (pgmutex.Status, error) { return client.Inspect(ctx, r.lock) })
@@ -96,7 +96,7 @@ func (r *runner) nested(ctx context.Context, client *pgmutex.Client) error {
 		return nil
 	case err != nil:
 		return r.store.Code(err)
-	case !slices.Contains(terms, status.Term) || status.State == pgmutex.StateStale:
+	case status.State == pgmutex.StateStale || !slices.ContainsFunc(outer, func(h outerHold) bool { return h.is(status, r.flags.full(r.lock)) }):
 		return nil
 	}
 	return r.busy(fmt.Errorf("%q is held by the pgmutex run that this one runs under, and would be waited for for ever", r.lock))
@@ -127,8 +127,6 @@ func (r *runner) explain(err error) error {
 			text = fmt.Sprintf("gave up after %s: %s", failed.Timeout, text)
 		}
 		return r.busy(errors.New(text))
-	case errors.Is(err, errors.ErrUnsupported):
-		return &exitcode.Error{Code: exitcode.Usage, Err: err}
 	}
 	return &exitcode.Error{Code: exitcode.Unavailable, Err: err}
 }
@@ -168,15 +166,25 @@ func describe(held *pgmutex.HeldError) string {
 	if !held.Since.IsZero() {
 		text += " since " + moment(held.Since)
 	}
-	if held.Holder != "" {
+	if held.Holder != "" && held.Details[backend] == "" {
 		text += fmt.Sprintf(", stale in %s without a heartbeat", span(held.Remaining))
 	}
 	return text
 }
 
+// backend is the detail by which the advisory engine shows the session that holds
+// a lock; such a holder shows no heartbeats.
+const backend = "backend_pid"
+
 // where says where a holder runs, as far as it tells.
 func where(details map[string]string) string {
 	text := ""
+	if pid := details[backend]; pid != "" {
+		if address := details["address"]; address != "" {
+			text += " from " + word(address)
+		}
+		return text + " (server process " + word(pid) + ")"
+	}
 	if host := details["host"]; host != "" {
 		text += " on " + word(host)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -83,12 +84,11 @@ func TestWriteJSONEscapes(t *testing.T) {
 	}
 }
 
-func TestOuterTerms(t *testing.T) {
+func TestOuterHolds(t *testing.T) {
 	env := environment([]string{"A=1", "PGMUTEX_TERM=t1", "PGMUTEX_TOKEN=9"}, pgmutex.Info{Term: "t2", Holder: "me"}, "n")
 	env = environment(env, pgmutex.Info{Term: "t3", Holder: "me"}, "m")
-	got := strings.Join(outerTerms(env), " ")
-	if got != "t3 t2 t1" && got != "t2 t1 t3" {
-		t.Errorf("terms: %s in %q", got, env)
+	if got := fmt.Sprint(outerHolds(env)); got != "[{t3 m} {t2 n} {t1 }]" {
+		t.Errorf("holds: %s in %q", got, env)
 	}
 	for _, e := range env {
 		if strings.HasPrefix(e, "PGMUTEX_TOKEN=") {

@@ -10,6 +10,8 @@ import "errors"
 const (
 	OK            = 0
 	NotHeld       = 1   // release: nobody holds the lock
+	Warnings      = 1   // doctor: the worst finding is a warning
+	Errors        = 2   // doctor: the worst finding is an error
 	Usage         = 64  // flags or arguments are wrong; nothing was connected to
 	Unavailable   = 69  // the store cannot be reached, or cannot do it
 	Internal      = 70  // a mistake in this program

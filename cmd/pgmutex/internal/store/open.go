@@ -8,9 +8,11 @@ import (
 	"strings"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/advisory"
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/exitcode"
 	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/lease"
+	"github.com/pgmutex/pgmutex/local"
 )
 
 // A Store makes clients.
@@ -43,7 +45,7 @@ func (c Choice) engine() (engine.Engine, error) {
 	case c.Local:
 		return localEngine(c.Path)
 	case c.Engine == Advisory:
-		return nil, &exitcode.Error{Code: exitcode.Usage, Err: errors.New("--engine advisory: this version does not have it yet")}
+		return advisory.New(c.URL, &advisory.Options{Table: c.Table})
 	}
 	return lease.New(c.URL, c.options())
 }
@@ -59,7 +61,7 @@ func (c Choice) blame(err error) error {
 	}
 	text := strings.TrimPrefix(err.Error(), "pgmutex: ")
 	for _, o := range []struct{ field, flag string }{
-		{"lease.Options.Table", "--table"}, {"StaleAfter", "--stale"}, {"Heartbeat", "--heartbeat"},
+		{"lease.Options.Table", "--table"}, {"advisory.Options.Table", "--table"}, {"StaleAfter", "--stale"}, {"Heartbeat", "--heartbeat"},
 		{"AlertAfter", "--alert"}, {"HolderID", "--holder"}, {"Namespace", "--namespace"},
 	} {
 		if rest, ok := strings.CutPrefix(text, o.field+": "); ok {
@@ -99,7 +101,7 @@ func Ready[T any](ctx context.Context, s *Store, create bool, what func() (T, er
 // missing tells whether an error says that tables or rights are missing, rather
 // than that the server did not do as it was told.
 func (s *Store) missing(ctx context.Context, err error) bool {
-	if s.Local || ctx.Err() != nil || aboutLock(err) {
+	if s.Local || s.TableLess() || ctx.Err() != nil || aboutLock(err) {
 		return false
 	}
 	var coded interface{ SQLState() string }
@@ -127,11 +129,15 @@ func (s *Store) Code(err error) error {
 		return exitcode.With(exitcode.Unavailable, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case s.Local:
+	case s.Local, s.TableLess():
 		return exitcode.With(exitcode.Unavailable, err)
 	}
 	return exitcode.With(exitcode.NotConfigured, err)
 }
+
+// TableLess tells whether the engine does without tables: the advisory one, unless
+// it takes its tokens from one.
+func (c Choice) TableLess() bool { return !c.Local && c.Engine == Advisory && c.Table == "" }
 
 // Migrate sets the store up, or brings it to this version.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -157,4 +163,30 @@ func (c Choice) SQL(role string) (string, error) {
 		return "", c.blame(err)
 	}
 	return text, nil
+}
+
+// Verify looks at the tables as the engine does. Problem is what is wrong with
+// them, nil if nothing is, and rights that it is a lack of rights alone. An error
+// means that the server could not be asked, and has its exit code.
+func (s *Store) Verify(ctx context.Context) (problem error, rights bool, err error) {
+	if s.TableLess() {
+		return nil, false, nil
+	}
+	err = lease.Verify(ctx, s.URL, s.options())
+	var state interface{ SQLState() string }
+	switch {
+	case err == nil:
+		return nil, false, nil
+	case errors.As(err, &state), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return nil, false, exitcode.With(exitcode.Unavailable, err)
+	}
+	return err, errors.Is(err, fs.ErrPermission), nil
+}
+
+// File is where a local store is.
+func (s *Store) File() (string, error) {
+	if s.Path != "" {
+		return s.Path, nil
+	}
+	return local.DefaultPath()
 }

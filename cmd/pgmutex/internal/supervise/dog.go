@@ -18,6 +18,9 @@ type dog struct {
 	pid    int
 	pipe   *os.File
 	starts int
+
+	begin func() (pid int, pipe *os.File, err error) // startWatchdog, but for tests
+	warn  func(error)                                // called once without one; may be nil
 }
 
 // mostStarts bounds how often a watchdog is replaced.
@@ -25,8 +28,12 @@ const mostStarts = 10
 
 func (d *dog) start() {
 	d.starts++
-	pid, pipe, err := startWatchdog()
+	pid, pipe, err := d.begin()
 	if err != nil {
+		if d.warn != nil {
+			d.warn(err)
+			d.warn = nil
+		}
 		return
 	}
 	d.pid, d.pipe = pid, pipe

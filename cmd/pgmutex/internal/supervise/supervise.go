@@ -37,6 +37,11 @@ type Options struct {
 	// is no time for grace.
 	Lost func() (hurry bool)
 
+	// Unguarded, if it is not nil, is called at most once, when there can be no
+	// watchdog: the command runs on, and nothing ends it should this process be
+	// killed or stopped. It must not block.
+	Unguarded func(error)
+
 	// Hurry is closed when a hold that was lost with time for grace turns out to
 	// leave none.
 	Hurry <-chan struct{}
@@ -57,6 +62,9 @@ type Result struct {
 // with it its whole group.
 //
 // An error is from starting the command; it is the one of the system.
+//
+// It is called once in the life of a process, whose children it reaps, all of
+// them.
 func Run(hold Hold, c Command, opts Options) (Result, error) {
 	// See the package comment: the command dies with this very thread.
 	runtime.LockOSThread()
@@ -68,6 +76,7 @@ func Run(hold Hold, c Command, opts Options) (Result, error) {
 	if s.observe(); s.lost {
 		return Result{Lost: true}, nil
 	}
+	s.dog.begin, s.dog.warn = startWatchdog, opts.Unguarded
 	s.dog.start()
 	defer s.dog.stop()
 	if err := s.start(c); err != nil {

@@ -92,9 +92,15 @@ func IsTerminal(fd int) bool {
 
 // Width returns the number of columns of a terminal, 80 where it does not say.
 func Width(fd int) int {
+	columns, _ := Size(fd)
+	return columns
+}
+
+// Size returns the size of a terminal, 80 by 24 where it does not say.
+func Size(fd int) (columns, lines int) {
 	size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
-		return 80
+	if err != nil || size.Col == 0 || size.Row == 0 {
+		return 80, 24
 	}
-	return int(size.Col)
+	return int(size.Col), int(size.Row)
 }
