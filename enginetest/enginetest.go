@@ -61,6 +61,11 @@ const (
 	// to whoever finds the lock held.
 	Inspect
 
+	// Presence: Client.List and Client.Inspect show that a lock is held, in which
+	// mode, and by which session, and of other clients' holds neither the term nor
+	// what their holder promised. It goes without Inspect, which shows everything.
+	Presence
+
 	// History: Client.History works.
 	History
 
@@ -167,7 +172,7 @@ func contract() []test {
 	return slices.Concat(
 		exclusionTests, acquireTests, workTests, waitingTests, lineTests,
 		lossTests, faultTests, alertTests, hookTests, closeTests,
-		nameTests, optionTests, inspectTests, forceTests, sharedTests,
+		nameTests, optionTests, inspectTests, presenceTests, forceTests, sharedTests,
 	)
 }
 

@@ -243,6 +243,19 @@ func (w *world) waiting(ctx context.Context, c *client, name string) *call {
 	return a
 }
 
+// limited makes a call whose wait for a held lock ends after a short limit, and
+// returns both. Before the store has said that the lock is held, the outcome is
+// rightly unknown: then it is called again with more time.
+func (w *world) limited(call func(limit time.Duration) error) (limit time.Duration, err error) {
+	limit = w.h.Scale / 10
+	for {
+		if err = call(limit); !errors.Is(err, pgmutex.ErrUnknown) || limit > w.h.Scale {
+			return limit, err
+		}
+		limit *= 2
+	}
+}
+
 // result waits for the call to end and returns its error.
 func (w *world) result(c *call, what string) error {
 	w.Helper()

@@ -189,7 +189,7 @@ var inspectTests = []test{
 	{
 		name:  "NoInspect",
 		rule:  "An engine that cannot look at its store says so.",
-		lacks: Inspect,
+		lacks: Inspect | Presence,
 		run: func(w *world) {
 			a := w.client("a")
 			_, err := a.Inspect(w.Context(), "x")

@@ -32,15 +32,17 @@ var waitingTests = []test{
 		run: func(w *world) {
 			a, b := w.client("a"), w.client("b")
 			w.take(a, "x")
-			limit := w.h.Scale / 10
-			patient := b.With(pgmutex.AcquireOptions{Wait: limit})
-			for method, call := range map[string]func() error{
-				"Acquire": func() error { _, err := patient.Acquire(w.Context(), "x"); return err },
-				"Do":      func() error { return patient.Do(w.Context(), "x", never(w)) },
+			for method, call := range map[string]func(*pgmutex.Client) error{
+				"Acquire": func(c *pgmutex.Client) error { _, err := c.Acquire(w.Context(), "x"); return err },
+				"Do":      func(c *pgmutex.Client) error { return c.Do(w.Context(), "x", never(w)) },
 			} {
-				begin := time.Now()
-				err := call()
-				took := time.Since(begin)
+				var took time.Duration
+				limit, err := w.limited(func(limit time.Duration) error {
+					begin := time.Now()
+					err := call(b.With(pgmutex.AcquireOptions{Wait: limit}))
+					took = time.Since(begin)
+					return err
+				})
 				held := w.held(err)
 				if w.can(Inspect) {
 					equal(w, "holder", held.Holder, "a")
@@ -53,7 +55,8 @@ var waitingTests = []test{
 				w.check(strings.Contains(acquire.Reason, "timeout"), "%s: reason %q", method, acquire.Reason)
 				w.check(took >= limit, "%s: gave up after %s", method, took)
 			}
-			h, err := patient.Acquire(w.Context(), "free")
+			limit := w.h.Scale / 2
+			h, err := b.With(pgmutex.AcquireOptions{Wait: limit}).Acquire(w.Context(), "free")
 			w.must(err)
 			w.pass(2*limit, "a hold is not touched by the limit of its wait", h.Held)
 			w.check(h.Context().Err() == nil, "the context ended with the wait")
@@ -65,9 +68,12 @@ var waitingTests = []test{
 		run: func(w *world) {
 			a, b := w.client("a"), w.client("b")
 			h := w.take(a, "x")
-			ctx, cancel := context.WithTimeout(w.Context(), w.h.Scale/10)
-			defer cancel()
-			_, err := b.Acquire(ctx, "x")
+			_, err := w.limited(func(limit time.Duration) error {
+				ctx, cancel := context.WithTimeout(w.Context(), limit)
+				defer cancel()
+				_, err := b.Acquire(ctx, "x")
+				return err
+			})
 			w.held(err)
 			w.matches(err, context.DeadlineExceeded)
 			var acquire *pgmutex.AcquireError
@@ -76,7 +82,8 @@ var waitingTests = []test{
 
 			why := errors.New("no longer wanted")
 			caused, stop := context.WithCancelCause(w.Context())
-			waiter := w.waiting(caused, b, "x")
+			c := w.client("c") // which no event of another wait is still due to
+			waiter := w.waiting(caused, c, "x")
 			stop(why)
 			err = w.result(waiter, "the wait to end")
 			w.held(err)
@@ -85,6 +92,7 @@ var waitingTests = []test{
 			w.release(h)
 			w.free(a, "x")
 			equal(w, "holds of b", b.HeldCount(), 0)
+			equal(w, "holds of c", c.HeldCount(), 0)
 		},
 	},
 	{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,8 +46,11 @@ type conn interface {
 	// run executes one statement in a transaction of its own.
 	run(ctx context.Context, st Statement, args []any, each func(Row) error) error
 
-	// tx runs fn between BEGIN and COMMIT.
-	tx(ctx context.Context, fn func(context.Context, Querier) error) error
+	// look runs fn, whose statements are transactions of their own.
+	look(ctx context.Context, fn func(context.Context, Querier) error) error
+
+	// script executes several statements as one transaction.
+	script(ctx context.Context, what, text string) error
 
 	// ping makes one round trip that has no effect.
 	ping(ctx context.Context) error
@@ -68,8 +72,17 @@ type backend interface {
 	address() string
 
 	// idle is how long a lane keeps a connection that it does not use, given
-	// how long it keeps one of its own.
-	idle(which Lane, idle time.Duration) time.Duration
+	// how long it keeps one of its own and what Reserve asked for.
+	idle(which Lane, idle, reserved time.Duration) time.Duration
+
+	// room reports whether the lane Work may have a connection of its own now,
+	// and how long it may wait for it, 0 for as long as its caller does.
+	// Otherwise it shares that of Keep.
+	room() (bool, time.Duration)
+
+	// wanted reports whether somebody else may be waiting for a connection that
+	// the lane Work has and does not use.
+	wanted() bool
 
 	// kill ends all connections at once, whoever is using them.
 	kill()
@@ -78,7 +91,8 @@ type backend interface {
 // DB is the access of one engine to its database: a connection for each lane
 // and one more while somebody listens. Connections are made when they are
 // needed, made again after a failure, and closed when nobody has used them for
-// half a minute. It is safe for concurrent use.
+// half a minute. Those that a *sql.DB lends go back after a second, see
+// [DB.Reserve]. It is safe for concurrent use.
 type DB struct {
 	opts  Options
 	log   *slog.Logger
@@ -88,6 +102,7 @@ type DB struct {
 	last  atomic.Pointer[Facts] // of the newest connection, nil before the first
 
 	idle, linger time.Duration // idleAfter and lingerFor, but for tests
+	reserved     atomic.Int64  // the longest time that Reserve was asked for
 
 	// Open ends when Close is called, life when Close runs out of patience.
 	open, life  context.Context
@@ -133,23 +148,53 @@ func newDB(back backend, o Options) *DB {
 // repeated only where the server refused it for a prepared statement that had
 // gone out of date, before it did anything.
 //
-// Each must not call the same lane again.
+// Each must not call the DB again: lanes may share a connection.
 func (db *DB) Run(ctx context.Context, which Lane, st Statement, args []any, each func(row Row) error) error {
 	return db.lanes[which].with(ctx, st.Name, func(c conn) error {
 		return c.run(ctx, st, args, each)
 	})
 }
 
-// Tx runs fn in one transaction on the lane Work, which others wait for
-// meanwhile: it is meant for setting up a schema. The transaction is READ
-// COMMITTED and commits when fn returns nil; otherwise it is rolled back and the
-// error of fn is returned as it is. An error of class Unknown from the commit
-// means that the transaction may have been committed. A panic of fn passes
-// through and closes the connection.
-func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
-	return db.lanes[Work].with(ctx, "transaction", func(c conn) error {
-		return c.tx(ctx, fn)
-	})
+// Look runs fn on one connection, while others wait for the lane Work: it is
+// meant for a few questions in a row. Each statement of fn is a transaction of
+// its own, so that it works through a pooler that gives each to another server.
+// The error of fn is returned as it is. A panic of fn passes through and closes
+// the connection.
+func (db *DB) Look(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
+	return db.lanes[Work].with(ctx, "look", func(c conn) error { return c.look(ctx, fn) })
+}
+
+// Script executes statements as one transaction, READ COMMITTED, on the lane
+// Work: it is meant for setting up a schema. They travel in one message, which
+// no pooler takes apart, have no parameters, and must not begin or end a
+// transaction themselves. An error is as for Run; unless its class is Unknown,
+// nothing was executed.
+func (db *DB) Script(ctx context.Context, name string, statements ...string) error {
+	text := "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n" + strings.Join(statements, ";\n")
+	return db.lanes[Work].with(ctx, name, func(c conn) error { return c.script(ctx, name, text) })
+}
+
+// Reserve makes sure that renewals have a connection and keep it: whoever is
+// about to take a lock that is renewed within d calls it first. Where
+// connections are the application's, which may use up all that there are at any
+// time, it borrows the one of the lane Keep now, waiting for it no longer than
+// ctx lasts, and gives it back once neither a renewal nor a Reserve has come for
+// the longest d that was ever asked for. Connections of our own need no more
+// than a note. An error has class NotSent.
+//
+// A borrowed connection that breaks is replaced by the next renewal, which waits
+// for its turn among the application's own calls then.
+func (db *DB) Reserve(ctx context.Context, d time.Duration) error {
+	for {
+		longest := db.reserved.Load()
+		if int64(d) <= longest || db.reserved.CompareAndSwap(longest, int64(d)) {
+			break
+		}
+	}
+	if _, ok := db.back.(*lent); !ok {
+		return nil
+	}
+	return db.lanes[Keep].reserve(ctx)
 }
 
 // Check makes sure that a statement could be run now: it makes one round trip on

@@ -7,13 +7,16 @@
 // two it makes connections of its own, one for each [Lane] and one more while
 // somebody listens: the pool is a recipe, and the load of the application never
 // stands before a heartbeat. From a *sql.DB it borrows, and changes nothing in
-// what it borrows; LISTEN needs a connection of our own.
+// what it borrows: one connection for as long as anything is held ([DB.Reserve]),
+// and a second one for moments, where the application leaves one free. With pgx's
+// driver a connection of our own for LISTEN is made as the borrowed ones were;
+// with others there is none.
 //
 // # What it learns
 //
 // The first statement on a new connection asks the server for its process ID.
-// Where that differs from the one in the connection's key data, a pooler stands
-// in between: statements are not prepared then, the session keeps its settings,
+// Where that differs from the one in the connection's key data, or that is not
+// known, as with another driver than pgx, a pooler may stand in between: statements are not prepared then, the session keeps its settings,
 // and LISTEN is given up. On a direct connection of our own the same statement
 // applies [Settings]. So a [Statement] may have two texts, and the connection
 // that runs it decides.

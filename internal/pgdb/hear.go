@@ -120,7 +120,9 @@ func (e *ears) connect(ctx context.Context) (*ownConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.db.learn(c.known)
+	if _, borrows := e.db.back.(*lent); !borrows { // whose sessions are not like this one
+		e.db.learn(c.known)
+	}
 	return c, nil
 }
 

@@ -22,6 +22,7 @@ type lane struct {
 
 	c     conn // nil: none
 	used  time.Time
+	asked time.Time // when the connection was last reserved
 	timer *time.Timer
 	armed bool
 }
@@ -40,6 +41,12 @@ func (l *lane) with(ctx context.Context, what string, do func(conn) error) error
 	if err := l.take(ctx); err != nil {
 		return notSent(what, err)
 	}
+	if l.which == Work && l.c == nil && l.shares(ctx, what) {
+		// The turn is kept, so that a renewal never waits for more than one
+		// statement of this lane.
+		defer l.give()
+		return l.db.lanes[Keep].with(ctx, what, do)
+	}
 	// Until do has returned, every way out, a panic included, leaves the
 	// connection in a state that nobody knows.
 	sound := false
@@ -55,6 +62,36 @@ func (l *lane) with(ctx context.Context, what string, do func(conn) error) error
 	err := do(l.c)
 	sound = l.c.usable()
 	return err
+}
+
+// shares reports whether a statement of this lane, which has no connection, has
+// to use that of Keep: the application has all others.
+func (l *lane) shares(ctx context.Context, what string) bool {
+	room, patience := l.db.back.room()
+	if !room || patience == 0 {
+		return !room
+	}
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return l.ready(short, what) != nil && short.Err() != nil && ctx.Err() == nil
+}
+
+// reserve makes sure of a connection without using it.
+func (l *lane) reserve(ctx context.Context) error {
+	const what = "reserve a connection"
+	if err := l.take(ctx); err != nil {
+		return notSent(what, err)
+	}
+	defer func() { l.turn <- struct{}{} }()
+	l.asked = time.Now()
+	if l.c == nil {
+		if err := l.ready(ctx, what); err != nil {
+			return err
+		}
+		l.used = l.asked
+	}
+	l.watch()
+	return nil
 }
 
 // take waits for the turn.
@@ -106,14 +143,27 @@ func (l *lane) ready(ctx context.Context, what string) error {
 
 // give passes the turn on.
 func (l *lane) give() {
+	if l.c != nil && l.which == Work && l.db.back.wanted() {
+		l.drop()
+	}
 	if l.c != nil {
 		l.used = time.Now()
-		if !l.armed {
-			l.armed = true
-			l.timer.Reset(l.db.back.idle(l.which, l.db.idle))
-		}
+		l.watch()
 	}
 	l.turn <- struct{}{}
+}
+
+// watch sets the timer that finds out that nobody uses the connection any more.
+func (l *lane) watch() {
+	if !l.armed {
+		l.armed = true
+		l.timer.Reset(l.patience())
+	}
+}
+
+// patience is how long a connection that is not used is kept.
+func (l *lane) patience() time.Duration {
+	return l.db.back.idle(l.which, l.db.idle, time.Duration(l.db.reserved.Load()))
 }
 
 // drop closes the connection, if there is one.
@@ -141,7 +191,11 @@ func (l *lane) expire() {
 	if l.c == nil {
 		return
 	}
-	if left := l.db.back.idle(l.which, l.db.idle) - time.Since(l.used); left > 0 {
+	last := l.used
+	if l.asked.After(last) {
+		last = l.asked
+	}
+	if left := l.patience() - time.Since(last); left > 0 {
 		l.armed = true
 		l.timer.Reset(left)
 		return

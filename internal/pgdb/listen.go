@@ -9,8 +9,8 @@ import (
 )
 
 // ErrNoListen is matched by errors of a DB whose connections cannot listen: a
-// pooler stands in between, or they are borrowed from a *sql.DB. It matches
-// errors.ErrUnsupported.
+// pooler stands in between, or they are borrowed from a *sql.DB with another
+// driver than pgx. It matches errors.ErrUnsupported.
 var ErrNoListen = fmt.Errorf("notifications do not reach this client: %w", errors.ErrUnsupported)
 
 // maxChannel is the longest name of a channel. The server cuts longer ones of

@@ -28,7 +28,11 @@ type owned struct {
 
 func (w *owned) connect(ctx context.Context, db *DB) (conn, error) { return w.dial(ctx, db, nil) }
 
-func (w *owned) idle(_ Lane, idle time.Duration) time.Duration { return idle }
+func (w *owned) idle(_ Lane, idle, _ time.Duration) time.Duration { return idle }
+
+func (w *owned) room() (bool, time.Duration) { return true, 0 }
+
+func (w *owned) wanted() bool { return false }
 
 func (w *owned) kill() { w.sockets.kill() }
 
@@ -123,7 +127,7 @@ func (c *ownConn) ask(ctx context.Context, mode pgx.QueryExecMode, pid int32, wa
 	f := &Facts{}
 	var backend int32
 	err := c.pg.QueryRow(ctx, introduction, mode, pid, wait).Scan(
-		&backend, &f.Version, &f.Standby, &f.Role, &f.Database, &f.ReadOnly, &f.SynchronousCommit, &f.Isolation, nil)
+		&backend, &f.Version, &f.Standby, &f.Role, &f.Database, &f.ReadOnly, &f.SynchronousCommit, &f.Isolation, nil, nil)
 	return f, backend, err
 }
 

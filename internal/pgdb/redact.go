@@ -105,6 +105,10 @@ func (f *findings) look(err error, t trust) {
 			f.add(nil, "the server refused, with SQLSTATE "+strconv.Quote(e.Code))
 		}
 		return
+	case interface{ SQLState() string }: // of another driver
+		f.code = e.SQLState()
+		f.add(nil, "the server refused, with SQLSTATE "+strconv.Quote(f.code))
+		return
 	case *net.DNSError:
 		if e.IsNotFound {
 			f.add(nil, "the host name does not exist")

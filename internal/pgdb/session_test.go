@@ -80,7 +80,7 @@ func TestQueryModes(t *testing.T) {
 			arguments(t, db)
 			wantClass(t, db.Run(t.Context(), Work, st("SELECT 1/0"), nil, nil), Definite)
 			wantClass(t, db.Run(t.Context(), Work, st("SELECT * FROM nosuch"), nil, nil), Undefined)
-			pgtest.Must(t, db.Tx(t.Context(), func(ctx context.Context, q Querier) error {
+			pgtest.Must(t, db.Look(t.Context(), func(ctx context.Context, q Querier) error {
 				return q.Query(ctx, "SELECT $1::int", []any{7}, func(row Row) error { return nil })
 			}))
 		})
@@ -112,74 +112,69 @@ func arguments(t testing.TB, db *DB) {
 	}
 }
 
-func TestTx(t *testing.T) {
-	dsn := pgtest.With(fresh(t), "default_transaction_isolation", "serializable")
-	db := open(t, dsn, Options{})
+func TestLook(t *testing.T) {
+	db := open(t, fresh(t), Options{})
 	before := pid(t, db, Work)
-	pgtest.Must(t, db.Tx(t.Context(), func(ctx context.Context, q Querier) error {
-		if _, err := q.Exec(ctx, "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int)"); err != nil {
-			return err
+	stop := errors.New("stop")
+	err := db.Look(t.Context(), func(ctx context.Context, q Querier) error {
+		n, err := q.Exec(ctx, "CREATE TABLE t (id int); INSERT INTO t VALUES (1), (2)")
+		if n != 2 {
+			t.Errorf("%d rows", n)
 		}
-		n, err := q.Exec(ctx, "INSERT INTO t SELECT generate_series(1, $1)", 3)
+		_, failed := q.Exec(ctx, "SELECT 1/0")
+		wantClass(t, failed, Definite)
+		n, again := q.Exec(ctx, "INSERT INTO t SELECT generate_series(1, $1::int)", 3)
 		if n != 3 {
 			t.Errorf("%d rows", n)
 		}
-		return errors.Join(err, q.Query(ctx, "SELECT current_setting('transaction_isolation')", nil, func(row Row) error {
-			var level string
-			defer func() {
-				if level != "read committed" {
-					t.Errorf("isolation %q", level)
-				}
-			}()
-			return row.Scan(&level)
-		}))
-	}))
-	if n := pgtest.One[int](t, dsn, "SELECT count(*)::int FROM t"); n != 3 {
-		t.Errorf("%d rows committed", n)
-	}
-
-	stop := errors.New("stop")
-	err := db.Tx(t.Context(), func(ctx context.Context, q Querier) error {
-		_, err := q.Exec(ctx, "DELETE FROM t")
-		return errors.Join(err, stop)
+		return errors.Join(err, again, stop)
 	})
 	wantIs(t, err, stop)
-	// An error that fn keeps to itself has spoiled the transaction all the same.
-	err = db.Tx(t.Context(), func(ctx context.Context, q Querier) error {
-		_, _ = q.Exec(ctx, "DELETE FROM t")
-		_, err := q.Exec(ctx, "SELECT 1/0")
-		wantClass(t, err, Definite)
-		return nil
-	})
-	wantClass(t, err, Definite)
-	if n := one[int](t, db, Work, "SELECT count(*)::int FROM t"); n != 3 {
-		t.Errorf("%d rows are left after rollbacks", n)
+	if n := one[int](t, db, Work, "SELECT count(*)::int FROM t"); n != 5 {
+		t.Errorf("%d rows: a statement was no transaction of its own", n)
 	}
 	if pid(t, db, Work) != before {
-		t.Error("a rollback cost the connection")
+		t.Error("an error cost the connection")
 	}
-
 	func() {
 		defer func() { _ = recover() }()
-		_ = db.Tx(t.Context(), func(ctx context.Context, q Querier) error {
-			_, _ = q.Exec(ctx, "DELETE FROM t")
-			panic("oops")
-		})
+		_ = db.Look(t.Context(), func(context.Context, Querier) error { panic("oops") })
 	}()
-	if n := one[int](t, db, Work, "SELECT count(*)::int FROM t"); n != 3 {
-		t.Errorf("%d rows are left after a panic", n)
+	if pid(t, db, Work) == before {
+		t.Error("the connection was kept after a panic")
 	}
+}
 
-	ctx, cancel := context.WithCancel(t.Context())
-	err = db.Tx(ctx, func(ctx context.Context, q Querier) error {
-		_, err := q.Exec(ctx, "DELETE FROM t")
-		cancel()
-		return err
-	})
-	wantIs(t, err, context.Canceled)
-	wantClass(t, err, NotSent)
-	if n := one[int](t, db, Work, "SELECT count(*)::int FROM t"); n != 3 {
-		t.Errorf("%d rows are left after the context ended", n)
+// A script is one transaction, whatever the role's isolation, and through every
+// pooler.
+func TestScript(t *testing.T) {
+	s := pgtest.Shared(t)
+	strict := func() string { return pgtest.With(s.Database(t), "default_transaction_isolation", "serializable") }
+	for name, source := range map[string]string{
+		"direct":    strict(),
+		"simple":    pgtest.With(strict(), "default_query_exec_mode", "simple_protocol"),
+		"statement": pgtest.NewBouncer(t, s, "statement", pgtest.BouncerOptions{}).DSN(s.Database(t)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t, source, Options{})
+			pgtest.Must(t, db.Script(t.Context(), "make", "SET LOCAL lock_timeout = '7s'", "CREATE TABLE t (level text, wait text)",
+				"INSERT INTO t VALUES (current_setting('transaction_isolation'), current_setting('lock_timeout'))"))
+			if got := one[string](t, db, Work, "SELECT level || ' ' || wait FROM t"); got != "read committed 7s" {
+				t.Errorf("in the script: %q", got)
+			}
+			if got := one[string](t, db, Work, "SELECT current_setting('lock_timeout')"); got == "7s" {
+				t.Error("a setting was left behind")
+			}
+			err := db.Script(t.Context(), "spoil", "DELETE FROM t", "SELECT 1/0", "DROP TABLE t")
+			wantClass(t, err, Definite)
+			wantText(t, err.Error(), "spoil: ")
+			if n := one[int](t, db, Work, "SELECT count(*)::int FROM t"); n != 1 {
+				t.Errorf("%d rows are left after a failure", n)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			wantClass(t, db.Script(ctx, "late", "DROP TABLE t"), NotSent)
+		})
 	}
 }
 

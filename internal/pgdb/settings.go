@@ -32,7 +32,8 @@ const Settings = "lock_timeout, statement_timeout, transaction_timeout, idle_ses
 // The settings are read in a materialized expression, before any is changed, and
 // changed only where the process that runs the statement is the one that $1
 // names. A setting that the server does not have reads as NULL and is left
-// alone.
+// alone. Whether the statement is a transaction of its own is shown by the two
+// times, where it came in one message of the simple protocol.
 const introduction = `WITH seen AS MATERIALIZED (
   SELECT pg_catalog.pg_backend_pid() AS pid,
          pg_catalog.current_setting('server_version_num')::int4 AS version,
@@ -47,6 +48,7 @@ const introduction = `WITH seen AS MATERIALIZED (
          pg_catalog.current_setting('transaction_timeout', true) AS transaction
 )
 SELECT pid, version, standby, role, database, read_only, synchronous_commit, isolation,
+       pg_catalog.statement_timestamp() = pg_catalog.transaction_timestamp(),
        CASE WHEN pid = $1::int4 THEN pg_catalog.concat(
          pg_catalog.set_config('lock_timeout', $2::text, false),
          pg_catalog.set_config('statement_timeout', '0', false),

@@ -80,6 +80,8 @@ func unread(c net.Conn) bool {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
 		c = t.NetConn()
 	}
-	k, ok := c.(*socket)
-	return ok && peek(k.Conn)
+	if k, ok := c.(*socket); ok {
+		c = k.Conn
+	}
+	return peek(c)
 }

@@ -1,0 +1,100 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pgmutex/pgmutex/engine"
+	"github.com/pgmutex/pgmutex/internal/pgdb"
+)
+
+var errNotOwned = errors.New("the server says that this session did not hold a lock that it was given")
+
+// Release implements [engine.Engine].
+func (e *store) Release(ctx context.Context, batch []engine.Term) []engine.Removal {
+	removals := make([]engine.Removal, len(batch))
+	s := e.current()
+	for i, term := range batch {
+		if s == nil {
+			removals[i] = e.absent(term)
+			continue
+		}
+		removal, underway, err := ask(ctx, s, false, func() engine.Removal { return s.release(term) }, nil)
+		switch {
+		case underway:
+			removals[i].Err = err
+		case errors.Is(err, errNotAsked):
+			removals[i].Err = err
+		case err != nil: // the session has ended in the meantime
+			removals[i] = e.absent(term)
+			if removals[i].Outcome == engine.Absent {
+				removals[i] = engine.Removal{Err: err}
+			}
+		default:
+			removals[i] = removal
+		}
+	}
+	return removals
+}
+
+// release gives one term back.
+func (s *session) release(term engine.Term) engine.Removal {
+	h := s.table.term(term.ID)
+	if h == nil {
+		return s.e.absent(term)
+	}
+	return s.giveBack(h)
+}
+
+// giveBack unlocks. Everything but a proven unlock ends the session, and with it
+// every lock on it: otherwise a lock could stay behind that nobody knows of.
+func (s *session) giveBack(h *holding) engine.Removal {
+	s.mu.Lock()
+	s.table.remove(h)
+	s.mu.Unlock()
+	rows, err := s.query(s.e.sql.unlock.of(h.term.Shared), h.id, markOf(h.id))
+	switch {
+	case err != nil && !s.isOver() && !pgdb.Sent(err) && s.table.holder(h.id) == nil:
+		// The server refused something, perhaps the look at the mark for want of
+		// memory. Whatever it had done by then, after this the lock is not held.
+		if err := s.undo(h.id, h.term.Shared); err != nil {
+			return engine.Removal{Err: s.ended}
+		}
+		s.later(func() { s.notify(h.id) })
+	case err != nil:
+		s.die(err)
+		return engine.Removal{Err: s.ended}
+	case len(rows) != 1 || len(rows[0]) != 1 || number(rows[0][0]) == 0:
+		s.die(errNotOwned)
+		return engine.Removal{Outcome: engine.Absent}
+	case number(rows[0][0]) == 2:
+		s.later(func() { s.notify(h.id) })
+	}
+	return engine.Removal{Outcome: engine.Removed}
+}
+
+// later does something after what is being answered.
+func (s *session) later(fn func()) { s.submit(&op{run: fn, done: make(chan struct{})}, true) }
+
+// notify wakes up who waits elsewhere. Where that fails they poll.
+func (s *session) notify(id int64) { _, _ = s.query(s.e.sql.notify, id) }
+
+// absent is what became of a term that is not on the session. Of an attempt that
+// was left in doubt it is certain by now that it left nothing: the session does
+// one thing after the other.
+func (e *store) absent(term engine.Term) engine.Removal {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.doubts[term.ID]; ok {
+		delete(e.doubts, term.ID)
+		return engine.Removal{Outcome: engine.Removed}
+	}
+	return engine.Removal{Outcome: engine.Absent}
+}
+
+// doubt notes an attempt that was answered with Unknown; it is disowned later.
+func (e *store) doubt(termID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.doubts[termID] = struct{}{}
+}
