@@ -119,7 +119,9 @@ func (k *Keeper) reschedule(l *Lease, confirmed bool, sent time.Duration) (clear
 	age := sent - l.confirmed
 	l.confirmed = max(l.confirmed, sent)
 	l.next = l.confirmed + l.heartbeat
-	if l.late {
+	// A confirmation may be old when it comes; the silence is over only if it
+	// would not be reported anew at once.
+	if l.late && k.elapsed()-l.confirmed < l.alertAfter {
 		l.late = false
 		cleared = l.event(AlertCleared)
 		cleared.Age = age

@@ -351,6 +351,24 @@ func TestOwnAlertOnceAndCleared(t *testing.T) {
 	})
 }
 
+func TestLateConfirmationDoesNotRepeatTheAlert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		w := newWorld(t, &fake{renew: func(context.Context, engine.Term) engine.Standing {
+			if calls.Add(1) == 3 {
+				time.Sleep(5 * time.Second) // beyond the alert, within the trust
+			}
+			return engine.Standing{Health: engine.Held}
+		}})
+		defer w.stopNow()
+		w.mustTry(t, "x", nil)
+		time.Sleep(time.Minute)
+		if a, c := w.count(Alert), w.count(AlertCleared); a != 1 || c != 1 {
+			t.Fatalf("%d alerts, %d cleared for one silence", a, c)
+		}
+	})
+}
+
 func TestManualHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
