@@ -102,7 +102,7 @@ func (c *Client) take(ctx context.Context, name string, wait, bind bool) (*Hold,
 	}
 	if h := core.under(ctx, full); h != nil && !(h.info.Shared && c.settings.Shared) {
 		held := &HeldError{Name: name, Holder: core.holder, Since: h.info.AcquiredAt, Remaining: h.lease.Remaining()}
-		return nil, &AcquireError{Name: name, Reason: "this very work runs under it", Err: held}
+		return nil, &AcquireError{Name: name, Reason: "held already by the work that asks for it", Err: held}
 	}
 
 	limited := ctx

@@ -10,8 +10,9 @@
 // A lock is a name. Whoever takes it gets a [Hold], which is one acquisition and
 // never another: once it has ended it stays ended. What takes and keeps locks is
 // a [Client], one for each process. The store is reached through an engine:
-// package lease keeps a row with a heartbeat in PostgreSQL, package memory is a
-// double for tests, and the module pgmutex/local keeps a file on one machine.
+// package lease keeps a row with a heartbeat in PostgreSQL, package advisory holds
+// session advisory locks there, package memory is a double for tests, and the
+// module pgmutex/local keeps a file on one machine.
 //
 // A holder sends heartbeats. Others may take its lock over once it has been
 // silent for StaleAfter; it trusts its own hold for two thirds of that after
@@ -33,13 +34,14 @@
 //
 // # What is promised
 //
-// Belief: two processes never both believe that they hold a name. The hold ends
+// Belief, of leases: two processes never both believe that they hold a name. The hold ends
 // on the holder's own clock before anybody else may take the lock, whatever
 // delays, losses, crashes, restarts, pauses of the process or sleeps of the host
 // there are. This needs a database that keeps the rows it has committed and
 // whose clock does not jump ahead by more than StaleAfter less the time of
 // trust, a third of StaleAfter, and that every program on the table agrees on
-// the threshold (see lease.Options.PeerStaleAfter).
+// the threshold (see lease.Options.PeerStaleAfter). An advisory hold ends within
+// a stated bound after its session; that bound is what that engine gives instead.
 //
 // Effect: work in the same database that checks the hold inside its own
 // transaction ([Hold.Guard]) is exclusive with no assumption about clocks.

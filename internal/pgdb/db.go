@@ -161,7 +161,7 @@ func (db *DB) Run(ctx context.Context, which Lane, st Statement, args []any, eac
 // The error of fn is returned as it is. A panic of fn passes through and closes
 // the connection.
 func (db *DB) Look(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
-	return db.lanes[Work].with(ctx, "look", func(c conn) error { return c.look(ctx, fn) })
+	return db.lanes[Work].with(ctx, "", func(c conn) error { return c.look(ctx, fn) })
 }
 
 // Script executes statements as one transaction, READ COMMITTED, on the lane

@@ -45,7 +45,7 @@ func (f *facts) verdict(n Names) error {
 			Table:   n.String(),
 			Missing: []string{"role " + f.values["me"][""] + " lacks rights"},
 			Fix: "run `" + strings.Join(grants, "; ") + "` " + f.maker(n) +
-				" (`pgmutex init --print` shows all of them)",
+				" (`pgmutex init --print --role ROLE` shows all of them)",
 			rights: true,
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
 	"github.com/pgmutex/pgmutex/lease"
 )
@@ -77,6 +78,14 @@ func open(t testing.TB, dsn, label string, peers *lease.Options, opts pgmutex.Op
 	if opts.StaleAfter == 0 {
 		opts.StaleAfter = agreed
 	}
+	eng, err := lease.New(dsn, peers)
+	must(t, err)
+	return openOn(t, eng, label, opts)
+}
+
+// openOn makes a client on an engine.
+func openOn(t testing.TB, eng engine.Engine, label string, opts pgmutex.Options) goSide {
+	t.Helper()
 	rec := newRecord(t, label)
 	tell := func(what string) func(context.Context, pgmutex.Event) {
 		return func(_ context.Context, e pgmutex.Event) { rec.add(what, e.Rival) }
@@ -86,8 +95,6 @@ func open(t testing.TB, dsn, label string, peers *lease.Options, opts pgmutex.Op
 		Acquired: tell("acquired"), TakenOver: tell("taken over"), Contended: tell("contended"),
 		Alert: tell("alert"), Lost: tell("lost"), Released: tell("released"),
 	}}
-	eng, err := lease.New(dsn, peers)
-	must(t, err)
 	client, err := pgmutex.New(t.Context(), eng, &opts)
 	must(t, err)
 	t.Cleanup(func() {

@@ -50,7 +50,7 @@ func seldom(stale time.Duration) settings {
 	return s
 }
 
-// A peer is a Python process with one Mutex.
+// A peer is a Python process with one Mutex, or one lock manager.
 type peer struct {
 	t       testing.TB
 	id      string
@@ -76,13 +76,19 @@ type reply struct {
 func startPeer(t testing.TB, dsn, lock, id string, s settings) *peer {
 	t.Helper()
 	s.DSN, s.Lock, s.ID = dsn, lock, id
-	arg, err := json.Marshal(s)
+	return startPython(t, peerProgram, id, s)
+}
+
+// startPython starts a program that speaks the protocol of peer.py.
+func startPython(t testing.TB, program, id string, settings any) *peer {
+	t.Helper()
+	arg, err := json.Marshal(settings)
 	must(t, err)
 	p := &peer{
 		t: t, id: id, answers: make(chan reply, 16),
 		ended: make(chan struct{}), record: newRecord(t, id),
 	}
-	p.cmd = exec.Command(python(t), "-c", peerProgram, string(arg))
+	p.cmd = exec.Command(python(t), "-c", program, string(arg))
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "PG") || strings.HasPrefix(kv, "PYTHON")
 	}), "PYTHONIOENCODING=utf-8")

@@ -24,12 +24,13 @@ var packages = []string{
 	"postgres-mutex==0.1.0",
 	"psycopg[binary,pool]>=3.1",
 	"eventsource-py==0.8.1",
-	"sqlalchemy[asyncio]", // which eventsource-py imports
+	"sqlalchemy[asyncio]>=2", // which eventsource-py imports
+	"asyncpg",
 }
 
 // works is run before a virtual environment is trusted: the Python below it may
 // have been replaced since.
-const works = "import postgres_mutex, psycopg, psycopg_pool, eventsource.adapters.postgresql.locks"
+const works = "import postgres_mutex, psycopg, psycopg_pool, asyncpg, eventsource.adapters.postgresql.locks"
 
 const installBound = 10 * time.Minute
 

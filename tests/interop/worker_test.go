@@ -18,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/advisory"
+	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/lease"
 )
 
@@ -27,7 +29,8 @@ const workerJob = "PGMUTEX_INTEROP_JOB"
 type job struct {
 	DSN, Name, Label string
 	Peers, Stale     time.Duration
-	Rounds           int // of counting; 0: hold until killed
+	Rounds           int  // of counting; 0: hold until killed
+	Advisory         bool // the engine
 }
 
 // work is the whole of a worker process.
@@ -42,7 +45,7 @@ func work(text string) int {
 			os.Exit(3)
 		}()
 		ctx := context.Background()
-		eng, err := lease.New(j.DSN, &lease.Options{PeerStaleAfter: j.Peers})
+		eng, err := j.engine()
 		if err != nil {
 			return err
 		}
@@ -68,6 +71,13 @@ func work(text string) int {
 		return 1
 	}
 	return 0
+}
+
+func (j *job) engine() (engine.Engine, error) {
+	if j.Advisory {
+		return advisory.New(j.DSN, nil)
+	}
+	return lease.New(j.DSN, &lease.Options{PeerStaleAfter: j.Peers})
 }
 
 // count increments the counter in the way that needs a lock.

@@ -26,7 +26,7 @@ type settings struct {
 
 func (s *settings) add(f *pflag.FlagSet) {
 	f.StringVar(&s.URL, "url", "", "PostgreSQL `URL` or key=value string; better set PGMUTEX_URL if it has a password")
-	f.Var((*localFile)(&s.Local), "local", "keep locks in a file of this machine instead; --local=`PATH` names the file")
+	f.Var((*localFile)(&s.Local), "local", "keep locks in a file of this machine instead; `[=PATH]` names it, with the equals sign")
 	f.Lookup("local").NoOptDefVal = defaultFile
 	f.StringVar(&s.Engine, "engine", store.Lease, "`lease` or advisory")
 	f.StringVar(&s.Table, "table", "", "lock table, `[SCHEMA.]NAME` (default public.mutex_lock)")
