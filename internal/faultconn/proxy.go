@@ -103,6 +103,7 @@ func (p *Proxy) Reset() {
 }
 
 // Refuse makes the proxy reset new connections at once, or accept them again.
+// Refuse(true) and then Cut leave no connection behind.
 func (p *Proxy) Refuse(refuse bool) {
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
@@ -143,8 +144,12 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	c := newConn(p, client, server)
 	p.state.mu.Lock()
-	welcome := !p.closing
-	if welcome {
+	// Refusing may have begun since the connection was accepted: then a Cut that
+	// followed has not seen this one, and it must not live on behind its back.
+	welcome := !p.closing && !p.refuse
+	if !welcome {
+		p.counts.Refused++
+	} else {
 		p.conns = append(p.conns, c)
 		p.counts.Connections++
 	}
