@@ -52,6 +52,10 @@ test-race: ## the same in one workspace, under the race detector, in random orde
 interop: ## run the real Python packages against ours; needs python3 with venv
 	$(GO) test $(TESTFLAGS) -tags interop ./tests/interop/...
 
+.PHONY: netns
+netns: ## let the host of an advisory holder vanish; needs root and iproute2
+	GOWORK=off $(GO) test $(TESTFLAGS) -tags netns -run '^TestHostGone$$' ./advisory
+
 .PHONY: lint
 lint: ## gofmt, vet for every system we build for, golangci-lint where it is installed
 	@./scripts/lint

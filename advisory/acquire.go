@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -109,8 +110,16 @@ func (s *session) acquire(r engine.Request) engine.Answer {
 	if s.isOver() {
 		return busy
 	}
+	if answer.Hinted {
+		answer.RetryIn = deathPoll/2 + rand.N(deathPoll/2)
+	}
 	return answer
 }
+
+// deathPoll is how often a waiter looks although it will be told of a release: a
+// session that ends with its process tells nobody, and the server does not
+// either.
+const deathPoll = 600 * time.Millisecond
 
 // markPause is how long a waiter waits for somebody to have looked at its mark.
 const markPause = 5 * time.Millisecond

@@ -33,6 +33,13 @@ var golden = []struct {
 
 const tenant = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
+func tenantID(t testing.TB) (id [16]byte) {
+	t.Helper()
+	_, err := hex.Decode(id[:], []byte(strings.ReplaceAll(tenant, "-", "")))
+	must(t, err)
+	return id
+}
+
 // anyPeer is a Python process that is asked for what needs no database.
 func anyPeer(t *testing.T) *peer {
 	t.Helper()
@@ -67,9 +74,7 @@ func TestAdvisoryIDIsPythons(t *testing.T) {
 // TestMigrationKeyIsPythons: and so is the name of a tenant's operation.
 func TestMigrationKeyIsPythons(t *testing.T) {
 	t.Parallel()
-	var id [16]byte
-	_, err := hex.Decode(id[:], []byte(strings.ReplaceAll(tenant, "-", "")))
-	must(t, err)
+	id := tenantID(t)
 	operations := []string{"migration", "cutover", "re:index", "Löschen"}
 	got := []string{pgmutex.MigrationKey(id, "")}
 	for _, o := range operations {
