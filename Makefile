@@ -52,6 +52,18 @@ test-race: ## the same in one workspace, under the race detector, in random orde
 interop: ## run the real Python packages against ours; needs python3 with venv
 	$(GO) test $(TESTFLAGS) -tags interop ./tests/interop/...
 
+.PHONY: faults
+faults: ## break what can be broken and judge it; PGMUTEX_FAULTS_SEED repeats a run
+	$(GO) test $(TESTFLAGS) -v -tags faults -timeout 10m ./tests/faults
+
+.PHONY: faults-quick
+faults-quick: ## a seeded sample of it
+	$(GO) test $(TESTFLAGS) -v -timeout 2m -run 'Storm|Checkers' ./tests/faults
+
+.PHONY: mutants
+mutants: ## seeded bugs, each of which has to turn a test red; about 8 minutes
+	cd tests && GOWORK=off $(GO) run ./mutants
+
 .PHONY: netns
 netns: ## let the host of an advisory holder vanish; needs root and iproute2
 	GOWORK=off $(GO) test $(TESTFLAGS) -tags netns -run '^TestHostGone$$' ./advisory

@@ -94,7 +94,7 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 		defer context.AfterFunc(k.stop, cancel)()
 		// A waiter's later attempts have their own times, and mostly find the lock
 		// held: they would only hold up those who do not.
-		l := k.ask(call, req, judge)
+		l := k.ask(call, pending{req, ask.Trust}, judge)
 		// Either the caller leaves or the answer is delivered, never both.
 		if abandoned.CompareAndSwap(false, true) {
 			answer <- l
@@ -140,7 +140,7 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 const maxBatch = 256
 
 // ask sends the request, with others if there are any.
-func (k *Keeper) ask(ctx context.Context, req engine.Request, together bool) look {
+func (k *Keeper) ask(ctx context.Context, req pending, together bool) look {
 	if together {
 		l, ok := k.acquires.do(ctx, req)
 		if !ok {
@@ -150,14 +150,27 @@ func (k *Keeper) ask(ctx context.Context, req engine.Request, together bool) loo
 			return l
 		}
 	}
-	return k.acquire(ctx, []engine.Request{req})[0]
+	return k.acquire(ctx, []engine.Request{req.Request})[0]
 }
 
-// acquireBatch is acquire for requests of several callers.
-func (k *Keeper) acquireBatch(batch []engine.Request) []look {
-	ctx, cancel := context.WithTimeout(k.stop, maxAttempt)
+// acquireBatch is acquire for requests of several callers. An answer after the
+// trust of all of them is of no use to anybody, and a call that hangs holds up
+// those who come after it.
+func (k *Keeper) acquireBatch(batch []pending) []look {
+	bound := time.Duration(0)
+	requests := make([]engine.Request, len(batch))
+	for i, p := range batch {
+		bound, requests[i] = max(bound, p.trust), p.Request
+	}
+	ctx, cancel := context.WithTimeout(k.stop, min(bound, maxAttempt))
 	defer cancel()
-	return k.acquire(ctx, batch)
+	return k.acquire(ctx, requests)
+}
+
+// A pending request waits for its turn to be sent.
+type pending struct {
+	engine.Request
+	trust time.Duration
 }
 
 // acquire makes one call. Trust counts from before the request leaves our
@@ -199,9 +212,9 @@ func (k *Keeper) await(ctx context.Context, answer <-chan look) (l look, ok bool
 func (k *Keeper) drop(term engine.Term, l look) {
 	switch l.Outcome {
 	case engine.Granted:
-		k.settle(&unsettled{term: term, until: l.sent + term.StaleAfter})
+		k.settle(&unsettled{term: term, until: l.arrived + term.StaleAfter})
 	case engine.Unknown:
-		k.settle(&unsettled{term: term, until: l.sent + term.StaleAfter, ghost: true})
+		k.settle(&unsettled{term: term, until: l.arrived + term.StaleAfter, ghost: true})
 	}
 }
 

@@ -24,7 +24,7 @@ type Keeper struct {
 	elapsed func() time.Duration
 
 	closing  chan struct{} // closed when new work is refused
-	acquires batcher[engine.Request, look]
+	acquires batcher[pending, look]
 	releases batcher[engine.Term, engine.Removal]
 
 	stop context.Context
@@ -67,8 +67,8 @@ func New(cfg Config) *Keeper {
 		lines:     map[string]*line{},
 		alerted:   map[string]*engine.Rival{},
 	}
-	k.acquires = batcher[engine.Request, look]{
-		call: k.acquireBatch, name: func(r engine.Request) string { return r.Term.Name }, most: maxBatch,
+	k.acquires = batcher[pending, look]{
+		call: k.acquireBatch, name: func(p pending) string { return p.Term.Name }, most: maxBatch,
 	}
 	k.releases = batcher[engine.Term, engine.Removal]{
 		call: k.releaseBatch, name: func(t engine.Term) string { return t.Name }, most: maxBatch,

@@ -1,8 +1,9 @@
 -- Prolongs one term.
 --
 -- Invariant: an UPDATE by term and never an upsert, so that a term which has
--- gone cannot come back. The time is the server's clock when the row is ours,
--- not when the statement began. No column of an index is written, so the update
+-- gone cannot come back. The time is the server's clock, not the statement's: it
+-- may be as old as the wait for the row, which is bounded, and never older than
+-- the request, from which the holder counts. No column of an index is written, so the update
 -- stays within its page. Returns a row if and only if the term stands.
 --
 -- $1 name  $2 term  $3 token
