@@ -89,9 +89,9 @@ var mutants = []mutant{
 		"internal/keeper/settle.go", "settled := r.Outcome == engine.Removed || r.Outcome == engine.Absent && !u.ghost", "settled := r.Outcome == engine.Removed || r.Outcome == engine.Absent",
 	}}, faults, "Row06"},
 	{"an attempt without an answer is forgotten", []edit{{
-		"internal/keeper/attempt.go", "k.settle(&unsettled{term: term, until: l.sent + term.StaleAfter, ghost: true})", "",
+		"internal/keeper/attempt.go", "k.settle(&unsettled{term: term, until: l.arrived + term.StaleAfter, ghost: true})", "",
 	}}, faults, "Row07"},
 	{"a grant that nobody waits for is forgotten", []edit{{
-		"internal/keeper/attempt.go", "k.settle(&unsettled{term: term, until: l.sent + term.StaleAfter})", "",
+		"internal/keeper/attempt.go", "k.settle(&unsettled{term: term, until: l.arrived + term.StaleAfter})", "",
 	}}, faults, "Row10"},
 }
