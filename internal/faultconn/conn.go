@@ -25,6 +25,7 @@ type Conn struct {
 	started    atomic.Bool // the client's startup message has passed
 	wantAnswer atomic.Bool // the server's next byte answers a TLSRequest
 	opaque     atomic.Bool // encrypted from here on
+	errand     atomic.Bool // carries a request to cancel, and nothing else
 }
 
 func newConn(p *Proxy, client, server net.Conn) *Conn {
@@ -121,6 +122,9 @@ func (c *Conn) read(d Direction, queue chan<- item) {
 		m, err := c.next(d, r)
 		if err != nil {
 			return
+		}
+		if m.typ == CancelRequest {
+			c.errand.Store(true)
 		}
 		trap := c.note(d, m)
 		if trap == nil {

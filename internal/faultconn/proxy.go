@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy relays connections to one upstream address. Its methods may be called
@@ -78,7 +79,21 @@ func (p *Proxy) Close() {
 	p.state.mu.Unlock()
 	p.listener.Close()
 	p.Cut()
-	p.tasks.Wait()
+	done := make(chan struct{})
+	go func() { // ends before Close does
+		defer close(done)
+		p.tasks.Wait()
+	}()
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		for _, c := range p.Conns() {
+			c.Cut()
+		}
+		<-done
+	}
 }
 
 // Conns returns the open connections, oldest first.
@@ -88,10 +103,14 @@ func (p *Proxy) Conns() []*Conn {
 	return slices.Clone(p.conns)
 }
 
-// Cut closes every open connection towards both sides. New ones are welcome.
+// Cut closes every open connection towards both sides. New ones are welcome. Those
+// that ask the server to cancel a statement are left to end by themselves, as they
+// do at once: PgBouncer 1.18 dies when such a client leaves before it was served.
 func (p *Proxy) Cut() {
 	for _, c := range p.Conns() {
-		c.Cut()
+		if !c.errand.Load() {
+			c.Cut()
+		}
 	}
 }
 
