@@ -41,7 +41,7 @@ func TestReleaseAsks(t *testing.T) {
 	c, cmd = w.newConsole(program, "release", "m", "--force", "--yes")
 	c.shows("asked")
 	_ = cmd.Wait()
-	if strings.Contains(c.seen.String(), "[y/N]") {
+	if strings.Contains(c.text(), "[y/N]") {
 		t.Error("asked in spite of --yes")
 	}
 	end()

@@ -126,7 +126,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 // kill -TSTP stops command and wrapper, and kill -CONT continues both.
 func TestStopAndContinue(t *testing.T) {
 	w := newWorld(t)
-	p := w.startWith(func(c *exec.Cmd) {}, "run", "n", "--", "sh", "-c",
+	p := w.startWith(ownGroup, "run", "n", "--", "sh", "-c",
 		`echo $$ >sh; while [ ! -e end ]; do sleep 0.02; done`)
 	sh := w.pid("sh")
 	p.signal(syscall.SIGTSTP)
@@ -136,6 +136,11 @@ func TestStopAndContinue(t *testing.T) {
 	pgtest.Must(t, os.WriteFile(w.file("end"), nil, 0o600))
 	p.want(0)
 }
+
+// ownGroup starts a process in a group of its own. The kernel drops SIGTSTP in a
+// group without a living parent in its session, and the group that the tests run
+// in may be such a one.
+func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // stopped tells whether a process is stopped.
 func stopped(t *testing.T, pid int) bool {
@@ -153,7 +158,7 @@ func TestSignalsByPhase(t *testing.T) {
 		`trap "echo got >>got" USR1; trap "" TERM; echo up >up; while [ ! -e end ]; do sleep 0.02; done`)
 	w.await("up")
 
-	waiter := w.start("run", "n", "touch", "ran")
+	waiter := w.startWith(ownGroup, "run", "n", "touch", "ran")
 	pgtest.WaitFor(t, "the run to wait", func() bool { return strings.Contains(waiter.stderr(), "waiting for") })
 	waiter.signal(syscall.SIGWINCH)
 	waiter.signal(syscall.SIGTSTP)

@@ -78,6 +78,13 @@ func (w *world) newConsole(argv ...string) (*console, *exec.Cmd) {
 	return c, cmd
 }
 
+// text is everything that was shown so far.
+func (c *console) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen.String()
+}
+
 // typed sends keys.
 func (c *console) typed(keys string) {
 	c.t.Helper()
