@@ -62,6 +62,20 @@ func (k *Keeper) drain(ctx context.Context) {
 	}
 }
 
+// hurry makes what is being tried again due now: its next try may be further off
+// than Close is ready to wait.
+func (k *Keeper) hurry() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.elapsed()
+	for _, u := range k.unsettled {
+		if u.tries > 0 {
+			u.next = now
+			k.schedule(now)
+		}
+	}
+}
+
 // Close refuses new work, keeps the leases until their owners have given them
 // back or ctx ends, gives back in any case what nobody works under, and joins
 // every goroutine. It returns the names of leases that were left to lapse. It
@@ -83,6 +97,7 @@ func (k *Keeper) Close(ctx context.Context) (left []string) {
 	}
 	slices.Sort(left)
 
+	k.hurry()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.ReleaseTimeout)
 	k.drain(last)
 	cancel()

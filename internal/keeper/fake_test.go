@@ -24,14 +24,20 @@ type fake struct {
 	left     []string
 }
 
-func (f *fake) Describe() engine.Description              { return engine.Description{Name: "fake"} }
-func (f *fake) Start(context.Context, engine.Sink) error  { return nil }
-func (f *fake) Close(context.Context) error               { return nil }
-func (f *fake) Leave(_ context.Context, n []string) error { f.left = append(f.left, n...); return nil }
+func (f *fake) Describe() engine.Description             { return engine.Description{Name: "fake"} }
+func (f *fake) Start(context.Context, engine.Sink) error { return nil }
+func (f *fake) Close(context.Context) error              { return nil }
 func (f *fake) counts() (requests, renewals, removals int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.requests), len(f.renewals), len(f.removals)
+}
+
+func (f *fake) Leave(_ context.Context, names []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = append(f.left, names...)
+	return nil
 }
 
 func (f *fake) Acquire(ctx context.Context, batch []engine.Request) []engine.Answer {
