@@ -171,6 +171,7 @@ var lossTests = []test{
 			}, &pgmutex.RunOptions{MaxPause: w.h.Scale / 50})
 			w.must(err)
 			equal(w, "runs", runs, 2)
+			w.event(a, "Lost") // it comes once the store has been asked for the reason
 			equal(w, "Lost events", a.rec.count("Lost"), 1)
 		},
 	},
