@@ -13,7 +13,7 @@ import (
 // TestOneWinner lets 32 clients, each on a connection of its own, try for one
 // name at the same moment: absent, stale, or released in that moment.
 func TestOneWinner(t *testing.T) {
-	const clients, rounds = 32, 100
+	const clients, rounds = 32, 300
 	dsn := database(t, nil)
 	conn := pgtest.Conn(t, dsn)
 	all := make([]*client, clients)
