@@ -49,15 +49,17 @@ var faultTests = []test{
 		needs: canHold,
 		run: func(w *world) {
 			a, b := w.client("a"), w.client("b")
-			w.release(w.take(a, "warm-up"))
 			for method, try := range map[string]func(context.Context) (*pgmutex.Hold, error){
 				"TryAcquire": func(ctx context.Context) (*pgmutex.Hold, error) { return a.TryAcquire(ctx, "x") },
 				"Acquire":    func(ctx context.Context) (*pgmutex.Hold, error) { return a.Acquire(ctx, "x") },
 			} {
-				release := w.h.Faulter.HoldReplies(w.T, a.Client)
-				ctx, cancel := context.WithTimeout(w.Context(), w.h.Scale/10)
-				h, err := try(ctx)
-				cancel()
+				var h *pgmutex.Hold
+				release, err := w.unanswered(a, func(func()) (err error) {
+					ctx, cancel := context.WithTimeout(w.Context(), w.h.Scale/10)
+					defer cancel()
+					h, err = try(ctx)
+					return err
+				})
 				if h != nil || err == nil {
 					w.Fatalf("%s without an answer: %v, %v", method, h, err)
 				}
@@ -77,11 +79,12 @@ var faultTests = []test{
 		needs: canHold,
 		run: func(w *world) {
 			a, b := w.client("a"), w.client("b")
-			w.release(w.take(a, "warm-up"))
-			release := w.h.Faulter.HoldReplies(w.T, a.Client)
-			ctx, cancel := context.WithTimeout(w.Context(), w.h.Scale/10)
-			_, err := a.TryAcquire(ctx, "x")
-			cancel()
+			release, err := w.unanswered(a, func(func()) error {
+				ctx, cancel := context.WithTimeout(w.Context(), w.h.Scale/10)
+				defer cancel()
+				_, err := a.TryAcquire(ctx, "x")
+				return err
+			})
 			w.matches(err, pgmutex.ErrUnknown)
 			release()
 			h, err := a.Acquire(w.Context(), "x")
@@ -99,14 +102,14 @@ var faultTests = []test{
 		needs: Durable | canHold,
 		run: func(w *world) {
 			a, b := w.mortal("a"), w.client("b")
-			w.release(w.take(a, "warm-up"))
-			release := w.h.Faulter.HoldReplies(w.T, a.Client)
-			defer release()
-			try := start(func() error { _, err := a.TryAcquire(w.Context(), "x"); return err })
-			// Longer than the trust, which begins a little later than this does.
-			w.pass(w.h.Scale, "not granted without an answer", func() bool { return !isOver(try.done) || try.err != nil })
-			release()
-			w.matches(w.result(try, "the try to end"), pgmutex.ErrUnknown)
+			_, err := w.unanswered(a, func(release func()) error {
+				try := start(func() error { _, err := a.TryAcquire(w.Context(), "x"); return err })
+				// Longer than the trust, which begins a little later than this does.
+				w.pass(w.h.Scale, "not granted without an answer", func() bool { return !isOver(try.done) || try.err != nil })
+				release()
+				return w.result(try, "the try to end")
+			})
+			w.matches(err, pgmutex.ErrUnknown)
 			equal(w, "holds", a.HeldCount(), 0)
 			w.free(b, "x")
 		},

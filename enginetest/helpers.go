@@ -272,6 +272,22 @@ func (w *world) granted(a *call, who string) *pgmutex.Hold {
 	return a.hold
 }
 
+// unanswered keeps back the answers to c and tries, until a request was sent. A
+// client may have closed its connection in between, on a slow machine, and a new
+// one cannot be made without answers.
+func (w *world) unanswered(c *client, try func(release func()) error) (release func(), err error) {
+	w.Helper()
+	for range 10 {
+		w.release(w.take(c, "warm-up"))
+		release = w.h.Faulter.HoldReplies(w.T, c.Client)
+		if err = try(release); err == nil || errors.Is(err, pgmutex.ErrUnknown) {
+			break
+		}
+		release()
+	}
+	return release, err
+}
+
 // free waits until the lock can be had at once, and gives it back.
 func (w *world) free(c *client, name string) {
 	w.Helper()
