@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgmutex/pgmutex/engine"
@@ -27,10 +28,12 @@ type Keeper struct {
 	acquires batcher[pending, look]
 	releases batcher[engine.Term, engine.Removal]
 
-	stop context.Context
-	halt context.CancelFunc
-	work sync.WaitGroup
-	wake chan struct{} // capacity 1, coalesces
+	stop  context.Context
+	halt  context.CancelFunc
+	work  sync.WaitGroup
+	spare atomic.Int32  // workers with nothing to do
+	wake  chan struct{} // capacity 1, coalesces
+	jobs  chan func()   // to a worker with nothing to do
 
 	mu        sync.Mutex
 	closed    bool
@@ -61,6 +64,7 @@ func New(cfg Config) *Keeper {
 		stop:      stop,
 		halt:      halt,
 		wake:      make(chan struct{}, 1),
+		jobs:      make(chan func()),
 		wakeAt:    never,
 		leases:    map[string]*Lease{},
 		unsettled: map[string]*unsettled{},
@@ -74,25 +78,6 @@ func New(cfg Config) *Keeper {
 		call: k.releaseBatch, name: func(t engine.Term) string { return t.Name }, most: maxBatch,
 	}
 	return k
-}
-
-// spawn runs fn on a goroutine that Close joins; false when closing is over
-// and fn was not run.
-func (k *Keeper) spawn(fn func()) bool {
-	// The WaitGroup may be waited on only once nothing can be added any more,
-	// and halt is what says so; both are under mu for that reason.
-	k.mu.Lock()
-	if k.stop.Err() != nil {
-		k.mu.Unlock()
-		return false
-	}
-	k.work.Add(1)
-	k.mu.Unlock()
-	go func() {
-		defer k.work.Done()
-		fn()
-	}()
-	return true
 }
 
 // schedule makes run look at the state no later than at. Called with mu held.
