@@ -46,7 +46,6 @@ func New[S pgdb.Source](source S, opts *Options) (engine.Engine, error) {
 		sql:     newStatements(set.draw()),
 		dialer:  dialer,
 		side:    side,
-		opening: make(chan struct{}, 1),
 		names:   newMemory[int64, string](10_000),
 		endings: newMemory[string, error](10_000),
 		doubts:  map[string]struct{}{},
@@ -65,17 +64,17 @@ type store struct {
 	names   *memory[int64, string] // of ids that this client was asked about
 	endings *memory[string, error] // of terms that were lost, by term ID
 
-	life    context.Context
-	end     context.CancelFunc
-	work    sync.WaitGroup
-	opening chan struct{} // capacity 1, held while a session is being opened
+	life context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
 
-	mu     sync.Mutex
-	sink   engine.Sink
-	cur    *session
-	closed bool
-	looks  int64 // answers that named a holder, see Rival.Heartbeat
-	doubts map[string]struct{}
+	mu      sync.Mutex
+	sink    engine.Sink
+	cur     *session
+	opening *opening // of the next session, nil when there is none
+	closed  bool
+	looks   int64 // answers that named a holder, see Rival.Heartbeat
+	doubts  map[string]struct{}
 }
 
 var (
@@ -106,6 +105,7 @@ func (e *store) Describe() engine.Description {
 		NameLimit:     nameLimit,
 		NameBytes:     true,
 		MaxHolds:      maxHolds,
+		Detached:      true,
 		Shared:        true,
 		Tokens:        e.set.tokens,
 	}
@@ -156,7 +156,6 @@ func (e *store) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e.opening <- struct{}{} // nobody opens a session from now on
 		if s := e.current(); s != nil {
 			s.submit(&op{run: s.leave, done: make(chan struct{})}, false)
 		}
@@ -182,40 +181,73 @@ func (e *store) current() *session {
 	return e.cur
 }
 
-// session returns the session, opening one if there is none. One opening at a
-// time: whoever comes meanwhile gets the same one.
+// An opening is a session that is being opened, for whoever needs one meanwhile.
+type opening struct {
+	done chan struct{}
+	s    *session
+	err  error
+}
+
+// openLimit is longer than anybody's patience is; a server that does not answer
+// must not be waited for by those who come later.
+const openLimit = 15 * time.Second
+
+// session returns the session, opening one if there is none. The opening does not
+// end with ctx: callers with little time would never get one otherwise.
 func (e *store) session(ctx context.Context) (*session, error) {
-	select {
-	case e.opening <- struct{}{}:
-		defer func() { <-e.opening }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", errNotAsked, context.Cause(ctx))
-	case <-e.life.Done():
-		return nil, errClosed
-	}
 	e.mu.Lock()
-	s, sink, closed := e.cur, e.sink, e.closed
-	e.mu.Unlock()
 	switch {
-	case closed:
+	case e.closed:
+		e.mu.Unlock()
 		return nil, errClosed
-	case sink == nil:
+	case e.sink == nil:
+		e.mu.Unlock()
 		return nil, errNotStarted
-	case s != nil:
-		return s, nil
+	case e.cur != nil:
+		defer e.mu.Unlock()
+		return e.cur, nil
 	}
-	s, err := e.open(ctx)
-	if err != nil {
-		return nil, err
+	o := e.opening
+	if o == nil {
+		o = &opening{done: make(chan struct{})}
+		e.opening = o
+		e.work.Go(func() { e.serve(o) })
 	}
-	e.mu.Lock()
-	e.cur = s
 	e.mu.Unlock()
-	e.work.Go(func() {
+	select {
+	case <-o.done:
+		return o.s, o.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: connecting to %s: %w", errNotAsked, e.dialer.Address(), context.Cause(ctx))
+	}
+}
+
+// serve is the life of a session, from its opening on.
+func (e *store) serve(o *opening) {
+	ctx, cancel := context.WithTimeout(e.life, openLimit)
+	o.s, o.err = e.open(ctx)
+	cancel()
+	e.mu.Lock()
+	e.opening = nil
+	closed := e.closed
+	if o.s != nil && !closed {
+		e.cur = o.s
+	}
+	e.mu.Unlock()
+	s := o.s
+	if closed {
+		o.s, o.err = nil, errClosed
+	}
+	close(o.done)
+	switch {
+	case s == nil:
+		return
+	case closed:
+		s.w.close()
+	default:
 		s.serve()
-		s.w.wait()
-	})
-	return s, nil
+	}
+	s.w.wait()
 }
 
 // forget makes the next acquisition open a new session.

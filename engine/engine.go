@@ -137,6 +137,13 @@ type Description struct {
 	// MaxHolds is the default limit of holds in one client; zero means none.
 	MaxHolds int
 
+	// Detached promises that Acquire and Release go on by themselves when their
+	// context ends, at no cost to anybody else, and that Release then finds what
+	// such an Acquire brings. They are called with the context of a caller, one
+	// element at a time: batches would gain nothing. Other engines get contexts
+	// that end for nobody's impatience.
+	Detached bool
+
 	Shared        bool // understands Request.Shared
 	PerHoldTiming bool // StaleAfter may differ between the holds of one client
 	Tokens        bool // grants carry a fencing token

@@ -63,9 +63,9 @@ type look struct {
 	ended         bool // ctx ended or the client was closed first; nothing else is set
 }
 
-// try makes one attempt. The engine's call goes on by itself when ctx ends: a
-// cancelled call would cost the engine its connection and leave in doubt what
-// another moment makes certain. What it brings then is given back.
+// try makes one attempt. It goes on by itself when ctx ends: a cancelled call
+// would cost most engines their connection and leave in doubt what another moment
+// makes certain. What it brings then is given back.
 func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) look {
 	term := engine.Term{
 		Name:       ask.Name,
@@ -83,36 +83,12 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 		Take:       take,
 		Own:        k.ghosts(ask.Name),
 	}
-	var abandoned atomic.Bool
-	answer := make(chan look, 1)
-	// Whoever ends up with the answer sees it through, and only then is the
-	// attempt over for those who wait for the client to be idle.
 	k.underway(1)
-	if !k.spawn(func() {
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(ask.Trust, maxAttempt))
-		defer cancel()
-		defer context.AfterFunc(k.stop, cancel)()
-		// A waiter's later attempts have their own times, and mostly find the lock
-		// held: they would only hold up those who do not.
-		l := k.ask(call, pending{req, ask.Trust}, judge)
-		// Either the caller leaves or the answer is delivered, never both.
-		if abandoned.CompareAndSwap(false, true) {
-			answer <- l
-			return
-		}
-		k.drop(term, l)
-		k.underway(-1)
-	}) {
-		k.underway(-1)
-		return look{ended: true}
-	}
-
-	l, ok := k.await(ctx, answer)
+	// A waiter's later attempts have their own times, and mostly find the lock
+	// held: they would only hold up those who do not.
+	l, ok := k.send(ctx, pending{req, ask.Trust}, judge)
 	if !ok {
-		if abandoned.CompareAndSwap(false, true) {
-			return look{ended: true}
-		}
-		l = <-answer // it came in this very moment
+		return look{ended: true}
 	}
 	defer k.underway(-1)
 	if l.Outcome == engine.Granted && (ctx.Err() != nil || k.refusing()) {
@@ -134,6 +110,48 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 		k.drop(term, l)
 	}
 	return l
+}
+
+// send has one request answered, and is false when ctx has ended or the client was
+// closed first. Whoever ends up with the answer sees it through, and only then is
+// the attempt no longer under way: the caller if it is true.
+func (k *Keeper) send(ctx context.Context, req pending, together bool) (l look, ok bool) {
+	if k.detached {
+		call, cancel := context.WithTimeout(ctx, min(req.trust, maxAttempt))
+		defer cancel()
+		defer context.AfterFunc(k.refused, cancel)()
+		l = k.acquire(call, []engine.Request{req.Request})[0]
+		left := ctx.Err() != nil || k.refusing()
+		if left && (l.Outcome == engine.Unknown || l.Outcome == engine.Failed) {
+			k.drop(req.Term, l)
+			k.underway(-1)
+			return look{}, false
+		}
+		return l, true
+	}
+	var abandoned atomic.Bool
+	answer := make(chan look, 1)
+	if !k.spawn(func() {
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(req.trust, maxAttempt))
+		defer cancel()
+		defer context.AfterFunc(k.stop, cancel)()
+		l := k.ask(call, req, together)
+		// Either the caller leaves or the answer is delivered, never both.
+		if abandoned.CompareAndSwap(false, true) {
+			answer <- l
+			return
+		}
+		k.drop(req.Term, l)
+		k.underway(-1)
+	}) {
+		k.underway(-1)
+		return look{}, false
+	}
+	l, ok = k.await(ctx, answer)
+	if !ok && !abandoned.CompareAndSwap(false, true) {
+		return <-answer, true // it came in this very moment
+	}
+	return l, ok
 }
 
 // maxBatch bounds one call, so that its statement stays one of milliseconds.
@@ -196,7 +214,7 @@ func (k *Keeper) await(ctx context.Context, answer <-chan look) (l look, ok bool
 	case l := <-answer:
 		return l, true
 	case <-ctx.Done():
-	case <-k.closing:
+	case <-k.refused.Done():
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()

@@ -9,20 +9,11 @@ import (
 func (k *Keeper) Refuse() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.closed {
-		k.closed = true
-		close(k.closing)
-	}
+	k.closed = true
+	k.refuse()
 }
 
-func (k *Keeper) refusing() bool {
-	select {
-	case <-k.closing:
-		return true
-	default:
-		return false
-	}
-}
+func (k *Keeper) refusing() bool { return k.refused.Err() != nil }
 
 // underway counts the attempts that are being made.
 func (k *Keeper) underway(n int) {

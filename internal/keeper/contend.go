@@ -39,7 +39,7 @@ func (k *Keeper) stand(ctx context.Context, name string) (hint <-chan struct{}, 
 	case <-turn:
 		return l.hint, turn, true
 	case <-ctx.Done():
-	case <-k.closing:
+	case <-k.refused.Done():
 	}
 	k.leave(name, turn)
 	return nil, nil, false
@@ -284,7 +284,7 @@ func (c *contender) sleep(ctx context.Context, l look) (res Result, over bool) {
 			}
 		case <-ctx.Done():
 			return c.giveUp(Result{Ctx: context.Cause(ctx)}), true
-		case <-k.closing:
+		case <-k.refused.Done():
 			return Result{Closed: true}, true
 		}
 		if nudged {

@@ -17,6 +17,8 @@ type fake struct {
 	release func(ctx context.Context, t engine.Term) engine.Removal
 	explain func(t engine.Term) engine.Standing
 
+	detached bool
+
 	mu       sync.Mutex
 	requests []engine.Request
 	renewals [][]engine.Term // one for each call
@@ -24,7 +26,9 @@ type fake struct {
 	left     []string
 }
 
-func (f *fake) Describe() engine.Description             { return engine.Description{Name: "fake"} }
+func (f *fake) Describe() engine.Description {
+	return engine.Description{Name: "fake", Detached: f.detached}
+}
 func (f *fake) Start(context.Context, engine.Sink) error { return nil }
 func (f *fake) Close(context.Context) error              { return nil }
 func (f *fake) counts() (requests, renewals, removals int) {

@@ -24,7 +24,10 @@ type Keeper struct {
 	engine  engine.Engine
 	elapsed func() time.Duration
 
-	closing  chan struct{} // closed when new work is refused
+	detached bool // see engine.Description
+
+	refused  context.Context // ends when new work is refused
+	refuse   context.CancelFunc
 	acquires batcher[pending, look]
 	releases batcher[engine.Term, engine.Removal]
 
@@ -56,11 +59,14 @@ const never = time.Duration(1<<63 - 1)
 // New returns a Keeper without starting anything.
 func New(cfg Config) *Keeper {
 	stop, halt := context.WithCancel(context.Background())
+	refused, refuse := context.WithCancel(stop)
 	k := &Keeper{
 		cfg:       cfg,
 		engine:    cfg.Engine,
 		elapsed:   cfg.Elapsed,
-		closing:   make(chan struct{}),
+		detached:  cfg.Engine.Describe().Detached,
+		refused:   refused,
+		refuse:    refuse,
 		stop:      stop,
 		halt:      halt,
 		wake:      make(chan struct{}, 1),

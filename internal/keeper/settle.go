@@ -141,6 +141,24 @@ func (k *Keeper) removeTogether(ctx context.Context, u *unsettled) {
 	k.removed(u, r)
 }
 
+// giveBack makes the first removal of a lease, in the background where its owner
+// waits for no confirmation or must not be held up by the engine; false when
+// closing is over.
+func (k *Keeper) giveBack(ctx context.Context, u *unsettled, lost bool) bool {
+	if k.detached && !lost {
+		return k.during(func() {
+			call, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
+			defer cancel()
+			k.remove(call, []*unsettled{u})
+		})
+	}
+	return k.spawn(func() {
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.ReleaseTimeout)
+		defer cancel()
+		k.removeTogether(call, u)
+	})
+}
+
 // removed takes in what came of one removal.
 func (k *Keeper) removed(u *unsettled, r engine.Removal) {
 	k.mu.Lock()
@@ -231,12 +249,10 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 	}
 	k.mu.Unlock()
 
+	timeout := time.NewTimer(k.cfg.ReleaseTimeout)
+	defer timeout.Stop()
 	e := l.end(&Ending{Released: true})
-	if first && (e.Closed || e.gone || !k.spawn(func() {
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.ReleaseTimeout)
-		defer cancel()
-		k.removeTogether(call, u)
-	})) {
+	if first && (e.Closed || e.gone || !k.giveBack(ctx, u, e.Lost())) {
 		k.settled(u) // nothing is to be removed, or nobody is left to do it
 		if !e.Lost() {
 			return WasClosed, nil
@@ -249,8 +265,6 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 		return WasLost, nil
 	}
 
-	timeout := time.NewTimer(k.cfg.ReleaseTimeout)
-	defer timeout.Stop()
 	select {
 	case <-u.done:
 	case <-timeout.C:

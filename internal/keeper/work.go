@@ -25,6 +25,21 @@ func (k *Keeper) spawn(fn func()) bool {
 	return true
 }
 
+// during runs fn on the caller's goroutine, with Close waiting for it; false when
+// closing is over and fn was not run.
+func (k *Keeper) during(fn func()) bool {
+	k.mu.Lock()
+	if k.stop.Err() != nil {
+		k.mu.Unlock()
+		return false
+	}
+	k.work.Add(1)
+	k.mu.Unlock()
+	defer k.work.Done()
+	fn()
+	return true
+}
+
 // worker runs one function after another, as long as there are not enough
 // others that wait for the next.
 func (k *Keeper) worker(fn func()) {
