@@ -1,7 +1,6 @@
 package advisory_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/pgmutex/pgmutex/advisory"
 	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/enginetest"
-	"github.com/pgmutex/pgmutex/internal/faultconn"
+	"github.com/pgmutex/pgmutex/internal/contract"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
 	"github.com/pgmutex/pgmutex/lease"
 )
@@ -81,47 +80,26 @@ func contractHarness(t testing.TB, source string, listen, tokens bool) enginetes
 		own.Table = "public.mutex_lock"
 		pgtest.Must(t, lease.Migrate(t.Context(), dsn, nil))
 	}
-	var mu sync.Mutex
-	relays := map[*pgmutex.Client]*faultconn.Proxy{}
-	relay := func(c *pgmutex.Client) *faultconn.Proxy {
-		mu.Lock()
-		defer mu.Unlock()
-		return relays[c]
+	build := func(dsn string) (engine.Engine, error) {
+		opts := own
+		return sources[source](t, dsn, &opts)
 	}
-	_, faulty := t.(*testing.T)
+	var relays contract.Relays
 	h := enginetest.Harness{
 		Abilities: enginetest.Shared | enginetest.Presence | enginetest.Force,
 		Scale:     3 * time.Second,
 		Workers:   10,
 		Client: func(t testing.TB, o *pgmutex.Options) (*pgmutex.Client, error) {
-			dsn := dsn
-			var p *faultconn.Proxy
-			if faulty {
-				p = faultconn.New(t, pgtest.Shared(t).Addr())
-				dsn = p.DSN(dsn)
+			if _, faulty := t.(*testing.T); faulty {
+				return relays.Open(t, dsn, o, build)
 			}
-			opts := own
-			eng, err := sources[source](t, dsn, &opts)
+			eng, err := build(dsn)
 			if err != nil {
 				return nil, err
 			}
-			c, err := pgmutex.New(t.Context(), eng, o)
-			mu.Lock()
-			defer mu.Unlock()
-			relays[c] = p
-			return c, err
+			return pgmutex.New(t.Context(), eng, o)
 		},
-		Faulter: enginetest.Faulter{
-			Kill: func(_ testing.TB, c *pgmutex.Client) {
-				relay(c).Refuse(true)
-				relay(c).Cut()
-			},
-			Cut: func(_ testing.TB, c *pgmutex.Client) { relay(c).Cut() },
-			HoldReplies: func(_ testing.TB, c *pgmutex.Client) func() {
-				relay(c).HoldReplies()
-				return relay(c).ReleaseReplies
-			},
-		},
+		Faulter: relays.Faulter(),
 	}
 	if listen {
 		h.Abilities |= enginetest.Hints

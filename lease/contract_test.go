@@ -4,9 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +18,7 @@ import (
 	"github.com/pgmutex/pgmutex"
 	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/enginetest"
-	"github.com/pgmutex/pgmutex/internal/faultconn"
+	"github.com/pgmutex/pgmutex/internal/contract"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
 	"github.com/pgmutex/pgmutex/lease"
 )
@@ -173,18 +171,8 @@ func contractHarness(t testing.TB, direct string, through func(string) string, c
 		dsn = through(dsn)
 	}
 	pgtest.Must(t, lease.Migrate(t.Context(), dsn, opts))
-	server, err := pgx.ParseConfig(dsn)
-	pgtest.Must(t, err)
-	upstream := net.JoinHostPort(server.Host, strconv.Itoa(int(server.Port)))
-
-	var mu sync.Mutex
-	relays := map[*pgmutex.Client]*faultconn.Proxy{}
-	relay := func(c *pgmutex.Client) *faultconn.Proxy {
-		mu.Lock()
-		defer mu.Unlock()
-		return relays[c]
-	}
-	_, faulty := t.(*testing.T)
+	build := func(dsn string) (engine.Engine, error) { return sources[c.source](t, dsn, opts) }
+	var relays contract.Relays
 	h := enginetest.Harness{
 		Abilities: enginetest.PerHoldTiming | enginetest.Tokens | enginetest.Guard |
 			enginetest.Inspect | enginetest.History | enginetest.Force | enginetest.Ask |
@@ -192,21 +180,14 @@ func contractHarness(t testing.TB, direct string, through func(string) string, c
 		Scale:   3 * time.Second,
 		Workers: 4,
 		Client: func(t testing.TB, o *pgmutex.Options) (*pgmutex.Client, error) {
-			dsn := dsn
-			var p *faultconn.Proxy
-			if faulty {
-				p = faultconn.New(t, upstream)
-				dsn = p.DSN(dsn)
+			if _, faulty := t.(*testing.T); faulty {
+				return relays.Open(t, dsn, o, build)
 			}
-			eng, err := sources[c.source](t, dsn, opts)
+			eng, err := build(dsn)
 			if err != nil {
 				return nil, err
 			}
-			client, err := pgmutex.New(t.Context(), eng, o)
-			mu.Lock()
-			defer mu.Unlock()
-			relays[client] = p
-			return client, err
+			return pgmutex.New(t.Context(), eng, o)
 		},
 		Transaction: func(t testing.TB, body func(pgmutex.Exec) error) error {
 			conn := pgtest.Conn(t, direct)
@@ -217,17 +198,7 @@ func contractHarness(t testing.TB, direct string, through func(string) string, c
 				})
 			})
 		},
-		Faulter: enginetest.Faulter{
-			Kill: func(_ testing.TB, c *pgmutex.Client) {
-				relay(c).Refuse(true)
-				relay(c).Cut()
-			},
-			Cut: func(_ testing.TB, c *pgmutex.Client) { relay(c).Cut() },
-			HoldReplies: func(_ testing.TB, c *pgmutex.Client) func() {
-				relay(c).HoldReplies()
-				return relay(c).ReleaseReplies
-			},
-		},
+		Faulter: relays.Faulter(),
 	}
 	if c.way == "direct" && !c.pollOnly {
 		h.Abilities |= enginetest.Hints

@@ -44,6 +44,8 @@ var layers = []layer{
 		"a server for tests must not depend on what it tests"},
 	{"internal/faultconn", nil, nil,
 		"faults happen below every driver"},
+	{"internal/contract", []string{".", "engine", "enginetest", "internal/faultconn"}, nil,
+		"it serves the tests of every engine, so it can belong to none"},
 }
 
 // banned are packages that nobody who is imported may import, directly or through
@@ -84,7 +86,7 @@ func TestImports(t *testing.T) {
 func TestBannedImports(t *testing.T) {
 	packages := imports(t)
 	for dir := range packages {
-		if !library(dir) || under(dir, "enginetest", "internal/pgtest", "internal/faultconn") {
+		if !library(dir) || under(dir, "enginetest", "internal/pgtest", "internal/faultconn", "internal/contract") {
 			continue // these are for tests and use package testing
 		}
 		for _, b := range banned {
@@ -153,7 +155,7 @@ func TestNestedModules(t *testing.T) {
 			if !ours || !under(dir, "internal") {
 				continue
 			}
-			if s.test && under(dir, "internal/pgtest", "internal/faultconn") {
+			if s.test && under(dir, "internal/pgtest", "internal/faultconn", "internal/contract") {
 				continue
 			}
 			t.Errorf("%s imports %s", s.path, name)

@@ -38,7 +38,7 @@ func TestDetachedAttemptEndsWithItsCaller(t *testing.T) {
 			if res.Lease != nil || !res.Unknown || !errors.Is(res.Ctx, context.DeadlineExceeded) {
 				t.Errorf("got %+v", res)
 			}
-			if waited := time.Since(start); waited != 100*time.Millisecond {
+			if waited := time.Since(start); waited != 100*time.Millisecond+grace {
 				t.Errorf("returned after %v", waited)
 			}
 		}
@@ -93,7 +93,7 @@ func TestRefuseEndsADetachedAttempt(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		w.Refuse()
-		if res := <-results; !res.Closed || time.Since(start) != 0 {
+		if res := <-results; !res.Closed || time.Since(start) != grace {
 			t.Errorf("after %v: %+v", time.Since(start), res)
 		}
 	})

@@ -3,18 +3,15 @@ package sqldb
 import (
 	"context"
 	"fmt"
-	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/enginetest"
-	"github.com/pgmutex/pgmutex/internal/faultconn"
+	"github.com/pgmutex/pgmutex/internal/contract"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
 	"github.com/pgmutex/pgmutex/lease"
 )
@@ -61,16 +58,7 @@ var tables atomic.Int64
 func harness(t *testing.T, direct, dsn string) enginetest.Harness {
 	opts := &lease.Options{Table: fmt.Sprintf("lock_%d", tables.Add(1))}
 	pgtest.Must(t, lease.Migrate(t.Context(), pool(t, "postgres", dsn, 0), opts))
-	server, err := pgx.ParseConfig(dsn)
-	pgtest.Must(t, err)
-
-	var mu sync.Mutex
-	relays := map[*pgmutex.Client]*faultconn.Proxy{}
-	relay := func(c *pgmutex.Client) *faultconn.Proxy {
-		mu.Lock()
-		defer mu.Unlock()
-		return relays[c]
-	}
+	var relays contract.Relays
 	return enginetest.Harness{
 		Abilities: enginetest.PerHoldTiming | enginetest.Tokens | enginetest.Guard |
 			enginetest.Inspect | enginetest.History | enginetest.Force | enginetest.Ask |
@@ -78,16 +66,9 @@ func harness(t *testing.T, direct, dsn string) enginetest.Harness {
 		Scale:   3 * time.Second,
 		Workers: 5,
 		Client: func(t testing.TB, o *pgmutex.Options) (*pgmutex.Client, error) {
-			p := faultconn.New(t, net.JoinHostPort(server.Host, strconv.Itoa(int(server.Port))))
-			eng, err := lease.New(pool(t, "postgres", p.DSN(dsn), 0), opts)
-			if err != nil {
-				return nil, err
-			}
-			client, err := pgmutex.New(t.Context(), eng, o)
-			mu.Lock()
-			defer mu.Unlock()
-			relays[client] = p
-			return client, err
+			return relays.Open(t, dsn, o, func(dsn string) (engine.Engine, error) {
+				return lease.New(pool(t, "postgres", dsn, 0), opts)
+			})
 		},
 		Transaction: func(t testing.TB, body func(pgmutex.Exec) error) error {
 			tx, err := pool(t, "postgres", direct, 1).BeginTx(t.Context(), nil)
@@ -105,16 +86,6 @@ func harness(t *testing.T, direct, dsn string) enginetest.Harness {
 			}
 			return tx.Commit()
 		},
-		Faulter: enginetest.Faulter{
-			Kill: func(_ testing.TB, c *pgmutex.Client) {
-				relay(c).Refuse(true)
-				relay(c).Cut()
-			},
-			Cut: func(_ testing.TB, c *pgmutex.Client) { relay(c).Cut() },
-			HoldReplies: func(_ testing.TB, c *pgmutex.Client) func() {
-				relay(c).HoldReplies()
-				return relay(c).ReleaseReplies
-			},
-		},
+		Faulter: relays.Faulter(),
 	}
 }
