@@ -7,7 +7,7 @@
 // # Spans
 //
 //	pgmutex.lock.acquire   an acquisition, from asking to the outcome
-//	pgmutex.lock.try       one that failed without having waited
+//	pgmutex.lock.try       the same of one that does not wait for another holder
 //	pgmutex.lock.release   the giving back of a lock
 //
 // They are children of the span under which the lock was asked for, and made
@@ -29,8 +29,8 @@
 //	pgmutex.lock.acquired    whether it was acquired
 //	pgmutex.lock.outcome     acquired, held, timeout, cancelled, unknown, closed,
 //	                         refused or error; of a release: released, unconfirmed
-//	pgmutex.lock.timeout     the limit on waiting in seconds, where one ran out
-//	pgmutex.lock.wait_time   seconds from asking to the outcome, where known
+//	pgmutex.lock.timeout     AcquireOptions.Wait in seconds, -1 for no limit; not of a try
+//	pgmutex.lock.wait_time   seconds from asking to the outcome
 //	pgmutex.lock.token       fencing token, where there is one
 //	pgmutex.lock.shared      true for a read lock
 //	pgmutex.lock.taken_over  label of the stale holder that was replaced

@@ -31,6 +31,18 @@ const (
 	keySubject   = attribute.Key("pgmutex.lock.subject")
 )
 
+// question returns the name of the span of an acquisition, and the limit on its
+// waiting as the reference tells it: -1 for none. What does not wait has none.
+func question(e pgmutex.Event) (name string, limit []attribute.KeyValue) {
+	switch {
+	case e.Try:
+		return "pgmutex.lock.try", nil
+	case e.Limit == 0:
+		return "pgmutex.lock.acquire", []attribute.KeyValue{keyTimeout.Float64(-1)}
+	}
+	return "pgmutex.lock.acquire", []attribute.KeyValue{keyTimeout.Float64(e.Limit.Seconds())}
+}
+
 // describe returns the attributes that every span has.
 func describe(e pgmutex.Event) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
@@ -53,7 +65,9 @@ func (i *Instrumentation) acquired(ctx context.Context, e pgmutex.Event) {
 		attrs = append(attrs, keyTakenOver.String(e.Rival))
 		w.saw(e.Rival, e.Details)
 	}
-	ctx, span := i.tracer.Start(ctx, "pgmutex.lock.acquire",
+	name, limit := question(e)
+	attrs = append(attrs, limit...)
+	ctx, span := i.tracer.Start(ctx, name,
 		trace.WithTimestamp(e.Start), trace.WithAttributes(attrs...), trace.WithLinks(w.links...))
 	span.End(trace.WithTimestamp(e.Start.Add(e.Took)))
 
@@ -64,45 +78,25 @@ func (i *Instrumentation) acquired(ctx context.Context, e pgmutex.Event) {
 
 func (i *Instrumentation) failed(ctx context.Context, e pgmutex.Event) {
 	w := i.end(ctx, e)
-	now := time.Now()
-	start, known := e.Start, true
-	switch {
-	case !start.IsZero():
-		now = start.Add(e.Took)
-	case !w.since.IsZero():
-		start = w.since // the first answer, a moment after the question
-	default:
-		start, known = now, false
-	}
+	end := e.Start.Add(e.Took)
 	outcome, isError := judge(e.Err)
-	attrs := append(describe(e), keyAcquired.Bool(false), keyOutcome.String(outcome))
-	if known {
-		attrs = append(attrs, keyWaitTime.Float64(now.Sub(start).Seconds()))
-	}
-	var ae *pgmutex.AcquireError
-	if errors.As(e.Err, &ae) && ae.Timeout > 0 {
-		attrs = append(attrs, keyTimeout.Float64(ae.Timeout.Seconds()))
-	}
+	name, limit := question(e)
+	attrs := append(describe(e), keyAcquired.Bool(false), keyOutcome.String(outcome), keyWaitTime.Float64(e.Took.Seconds()))
+	attrs = append(attrs, limit...)
 	var he *pgmutex.HeldError
 	if errors.As(e.Err, &he) {
 		w.saw(he.Holder, he.Details)
 	}
-	name := "pgmutex.lock.acquire"
-	if outcome == "held" {
-		name = "pgmutex.lock.try"
-	}
 	ctx, span := i.tracer.Start(ctx, name,
-		trace.WithTimestamp(start), trace.WithAttributes(attrs...), trace.WithLinks(w.links...))
+		trace.WithTimestamp(e.Start), trace.WithAttributes(attrs...), trace.WithLinks(w.links...))
 	if isError {
-		span.RecordError(e.Err, trace.WithTimestamp(now))
+		span.RecordError(e.Err, trace.WithTimestamp(end))
 		span.SetStatus(codes.Error, outcome)
 	}
-	span.End(trace.WithTimestamp(now))
+	span.End(trace.WithTimestamp(end))
 
 	i.meters.acquisitions.Add(ctx, 1, of(e, keyOutcome.String(outcome)))
-	if known {
-		i.meters.wait.Record(ctx, now.Sub(start).Seconds(), of(e, keyOutcome.String(outcome)))
-	}
+	i.meters.wait.Record(ctx, e.Took.Seconds(), of(e, keyOutcome.String(outcome)))
 }
 
 // judge names what became of a failed acquisition, and tells whether that is

@@ -157,7 +157,7 @@ func TestWaiterLinksToHolder(t *testing.T) {
 		wantAttributes(t, links[0].Attributes, map[string]any{"holder": "a"})
 		wantAttributes(t, waited.Attributes(), map[string]any{
 			"key": "ledger", "id": pgmutex.AdvisoryID("ledger"), "engine": "memory", "holder": "b",
-			"acquired": true, "outcome": "acquired", "token": h2.Token(), "wait_time": waited.EndTime().Sub(start).Seconds(),
+			"acquired": true, "outcome": "acquired", "timeout": -1.0, "token": h2.Token(), "wait_time": waited.EndTime().Sub(start).Seconds(),
 		})
 		if waited.Status().Code != codes.Unset {
 			t.Errorf("status is %v", waited.Status())
@@ -199,13 +199,15 @@ func TestFailures(t *testing.T) {
 
 		_, err := b.TryAcquire(t.Context(), "x")
 		failed("try", "held", codes.Unset, 1, err)
+		all := s.ended()
+		wantAttributes(t, all[len(all)-1].Attributes(), map[string]any{"timeout": nil})
 
 		cancelled, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Minute, cancel)
 		_, err = b.Acquire(cancelled, "x")
 		failed("acquire", "cancelled", codes.Unset, 1, err)
-		all := s.ended()
-		wantAttributes(t, all[len(all)-1].Attributes(), map[string]any{"wait_time": 60.0})
+		all = s.ended()
+		wantAttributes(t, all[len(all)-1].Attributes(), map[string]any{"wait_time": 60.0, "timeout": -1.0})
 
 		_, err = b.With(pgmutex.AcquireOptions{Wait: 2 * time.Second}).Acquire(t.Context(), "x")
 		failed("acquire", "timeout", codes.Error, 1, err)
@@ -219,14 +221,29 @@ func TestFailures(t *testing.T) {
 
 		s.store.SetFaults("b", memory.Faults{Fail: fs.ErrPermission})
 		_, err = b.TryAcquire(t.Context(), "y")
-		failed("acquire", "refused", codes.Error, 0, err)
+		failed("try", "refused", codes.Error, 0, err)
 		s.store.SetFaults("b", memory.Faults{Fail: errors.New("no route to host")})
 		_, err = b.TryAcquire(t.Context(), "y")
-		failed("acquire", "error", codes.Error, 0, err)
+		failed("try", "error", codes.Error, 0, err)
 		s.store.SetFaults("b", memory.Faults{DropReplies: true})
 		_, err = b.TryAcquire(t.Context(), "y")
-		failed("acquire", "unknown", codes.Error, 0, err)
+		failed("try", "unknown", codes.Error, 0, err)
 		s.store.SetFaults("b", memory.Faults{})
+
+		// A try that succeeds is one as well, and a limit is told of a wait that
+		// ends before it.
+		free, err := b.TryAcquire(t.Context(), "z")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, free)
+		all = s.ended()
+		if name := all[len(all)-2].Name(); name != "pgmutex.lock.try" {
+			t.Errorf("a try is %s", name)
+		}
+		release(t, acquire(t, t.Context(), b.With(pgmutex.AcquireOptions{Wait: 3 * time.Second}), "z"))
+		all = s.ended()
+		wantAttributes(t, all[len(all)-2].Attributes(), map[string]any{"timeout": 3.0, "outcome": "acquired"})
 	})
 }
 

@@ -2,7 +2,6 @@ package otel
 
 import (
 	"context"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -19,8 +18,7 @@ type waiter struct {
 
 // A wait is what is remembered of acquisitions until they end.
 type wait struct {
-	since   time.Time // the first answer that somebody else holds the lock
-	pending int       // acquisitions that found it held
+	pending int // acquisitions that found the lock held
 	links   []trace.Link
 }
 
@@ -61,7 +59,7 @@ func (i *Instrumentation) contended(ctx context.Context, e pgmutex.Event) {
 		if len(i.waits) >= maxWaits {
 			clear(i.waits)
 		}
-		w = &wait{since: time.Now()}
+		w = &wait{}
 		i.waits[key] = w
 	}
 	w.pending++

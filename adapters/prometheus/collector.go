@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -163,9 +162,7 @@ func (c *Collector) lock(name string) []string {
 func (c *Collector) acquisition(e pgmutex.Event, labels []string, outcome string) {
 	labels = append(slices.Clone(labels), outcome)
 	c.metrics.acquisitions.WithLabelValues(labels...).Inc()
-	if e.Took > 0 || !e.Start.IsZero() {
-		c.metrics.wait.WithLabelValues(labels...).Observe(max(e.Took, time.Duration(0)).Seconds())
-	}
+	c.metrics.wait.WithLabelValues(labels...).Observe(max(e.Took, 0).Seconds())
 }
 
 // took and gone keep the gauge by terms, so that two events about the end of

@@ -341,7 +341,7 @@ func TestOutcomes(t *testing.T) {
 	s.want(1, "acquisitions_total", "outcome=closed")
 	s.want(2, "acquisitions_total", "outcome=refused")
 	s.want(1, "acquisitions_total", "outcome=error")
-	s.want(0, "acquire_wait_seconds")
+	s.want(5, "acquire_wait_seconds")
 
 	hooks.Waiting(t.Context(), pgmutex.Event{Info: pgmutex.Info{Engine: "lease"}, Dropped: 7})
 	s.want(7, "events_dropped_total", "engine=lease")

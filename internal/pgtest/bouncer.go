@@ -8,13 +8,11 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -77,8 +75,8 @@ func runBouncer(ctx context.Context, s *Server, mode string, opts BouncerOptions
 		if err = b.configure(s, mode, opts); err != nil {
 			break
 		}
-		err = b.start(ctx, program)
-		if err == nil || !strings.Contains(err.Error(), "ddress already in use") {
+		b.process, err = dir.serve(ctx, "pgbouncer", b.Addr(), []string{program, dir.file("pgbouncer.ini")})
+		if err == nil || !strings.Contains(err.Error(), inUse) {
 			break
 		}
 	}
@@ -89,24 +87,7 @@ func runBouncer(ctx context.Context, s *Server, mode string, opts BouncerOptions
 }
 
 func findBouncer(ctx context.Context, p progress) (string, error) {
-	look := func() string {
-		for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"} {
-			if path, err := exec.LookPath(name); err == nil {
-				return path
-			}
-		}
-		return ""
-	}
-	if path := look(); path != "" {
-		return path, nil
-	}
-	if err := aptInstall(ctx, "pgbouncer", p); err != nil {
-		return "", fmt.Errorf("no pgbouncer found (apt-get, dnf or brew install pgbouncer): %w", err)
-	}
-	if path := look(); path != "" {
-		return path, nil
-	}
-	return "", errors.New("no pgbouncer found, not even after installing its package")
+	return findProgram(ctx, []string{"pgbouncer", "/usr/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"}, "pgbouncer", p)
 }
 
 func (b *Bouncer) configure(s *Server, mode string, opts BouncerOptions) error {
@@ -150,36 +131,6 @@ func (b *Bouncer) configure(s *Server, mode string, opts BouncerOptions) error {
 		fmt.Fprintf(&ini, "%s = %s\n", name, settings[name])
 	}
 	return b.dir.write("pgbouncer.ini", ini.String())
-}
-
-func (b *Bouncer) start(ctx context.Context, program string) error {
-	p, err := b.dir.launch("pgbouncer", b.logPath(), nil, program, b.dir.file("pgbouncer.ini"))
-	if err != nil {
-		return err
-	}
-	b.process = p
-	ctx, cancel := context.WithTimeout(ctx, startBound)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := net.Dial("tcp", b.Addr())
-		if err == nil {
-			conn.Close()
-			// Somebody else may listen there: then our own process ends.
-			if p.running() {
-				return nil
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-p.done:
-			text, _ := os.ReadFile(b.logPath())
-			return fmt.Errorf("PgBouncer ended while starting (%v):\n%s", p.err, text)
-		case <-ctx.Done():
-			return fmt.Errorf("PgBouncer does not listen: %w", errors.Join(ctx.Err(), b.close()))
-		}
-	}
 }
 
 func (b *Bouncer) close() error {

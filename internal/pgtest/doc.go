@@ -7,7 +7,8 @@
 // asks, stopped when the process ends. [Server.Database] gives a test a fresh,
 // empty database on it. A test that restarts, kills, freezes or reconfigures a
 // server takes one of its own with [New]. Commands use [Run], which knows
-// nothing of the testing package.
+// nothing of the testing package. [NewDaemon] starts a server program of somebody
+// else's.
 //
 // # Promises
 //

@@ -282,11 +282,18 @@ func (s *Server) Socket() string { return s.dir.file(".s.PGSQL." + strconv.Itoa(
 // Major is the server's major version.
 func (s *Server) Major() int { return number(s.bin.major) }
 
-// Program returns the path of a client program that came with the server, such
-// as pg_dump, or an error: downloaded versions have none.
+// Program returns the path of a client program such as psql: the one that came
+// with the server, or, since downloaded versions have none, an installed one.
 func (s *Server) Program(name string) (string, error) {
 	path := s.bin.path(name)
 	_, err := os.Stat(path)
+	if err == nil {
+		return path, nil
+	}
+	if installed, ok := installedBinaries(""); ok {
+		path = installed.path(name)
+		_, err = os.Stat(path)
+	}
 	return path, err
 }
 

@@ -139,3 +139,43 @@ func (s *Server) Promote(ctx context.Context) error {
 		IF NOT pg_promote(true, 60) THEN RAISE 'not promoted within 60 s'; END IF;
 	END $$`)
 }
+
+// Disconnect makes a standby follow nobody and returns when it does not: what the
+// primary commits from now on is lost when the standby is promoted.
+func (s *Server) Disconnect(ctx context.Context) error {
+	for _, sql := range []string{
+		"ALTER SYSTEM SET primary_conninfo = ''",
+		"SELECT pg_reload_conf()",
+		`DO $$ BEGIN
+			FOR i IN 1 .. 3000 LOOP
+				PERFORM pg_stat_clear_snapshot();
+				IF NOT EXISTS (SELECT FROM pg_stat_wal_receiver) THEN RETURN; END IF;
+				PERFORM pg_sleep(0.01);
+			END LOOP;
+			RAISE 'the standby still follows';
+		END $$`,
+	} {
+		if err := s.admin(ctx, "postgres", sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Demote starts a primary again as a standby that follows nobody, which is what
+// becomes of one that failover software has replaced: it answers, and refuses to
+// write.
+func (s *Server) Demote() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.mayChange(); err != nil {
+		return err
+	}
+	if err := s.stop(Fast); err != nil {
+		return err
+	}
+	if err := s.dir.write("data/standby.signal", ""); err != nil {
+		return err
+	}
+	return s.startAgain()
+}

@@ -72,11 +72,16 @@ The store is the database named by --url, by PGMUTEX_URL or by libpq's variables
 this machine.
 
 ` + exitCodes,
+		Example: `  pgmutex run -n -q -E 0 nightly-report -- ./report --all   (in a crontab: skip in silence while it runs elsewhere)
+  pgmutex show nightly-report                               (who holds it, who waits)
+  pgmutex release nightly-report --force                    (ask that holder to stop)`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          subcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.Version = built().String()
+	root.SetVersionTemplate("pgmutex {{.Version}}\n")
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -84,7 +89,7 @@ this machine.
 	})
 	a.flags.add(root.PersistentFlags())
 	for _, c := range []*cobra.Command{
-		a.run(), a.list(), a.show(), a.history(), a.release(), a.init(), a.doctor(), a.version(),
+		a.run(), a.list(), a.show(), a.history(), a.release(), a.init(), a.doctor(), a.monitor(), a.version(),
 	} {
 		c.RunE = coded(c.RunE)
 		root.AddCommand(c)

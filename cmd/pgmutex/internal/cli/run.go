@@ -17,6 +17,7 @@ import (
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/exitcode"
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/store"
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/supervise"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/telemetry"
 )
 
 // runner is one run.
@@ -27,11 +28,13 @@ type runner struct {
 	store   *store.Store
 	signals *supervise.Signals
 	notes   *notes
+	tracing *telemetry.Telemetry // nil without --otel
 
 	holder                     string
 	heartbeat, alert, stale    duration
 	wait, killAfter            duration
 	noWait, quiet, verbose     bool
+	otel                       bool
 	conflictCode, lostCode     int
 	dHeartbeat, dAlert, dStale time.Duration
 	dWait, dKillAfter          time.Duration
@@ -85,6 +88,7 @@ COMMAND ended with. The same happens when pgmutex itself is killed or stopped.
 	durationVar(f, &r.alert, "alert", "", "how long to be silent before others are alerted (default 30s, less with a short --stale)")
 	durationVar(f, &r.killAfter, "kill-after", "", "how long COMMAND may take to end when the lock is lost")
 	f.Var(code{&r.lostCode}, "lost-exit-code", "end with `CODE` instead of 76")
+	f.BoolVar(&r.otel, "otel", false, "send spans and metrics to where the OTEL_ variables say")
 	return c
 }
 
@@ -110,7 +114,7 @@ func (r *runner) arguments(args []string) error {
 	return nil
 }
 
-func (r *runner) run(cmd *cobra.Command) error {
+func (r *runner) run(cmd *cobra.Command) (err error) {
 	// Before anything else, so that no signal finds a lock and nobody to give
 	// it back.
 	r.signals = supervise.Listen()
@@ -125,25 +129,33 @@ func (r *runner) run(cmd *cobra.Command) error {
 	r.noWait = r.noWait || r.wait.given && r.dWait == 0
 	r.notes = newNotes(r)
 	defer r.notes.stop()
-	var err error
-	r.store, err = r.open(cmd, pgmutex.Options{
+	if err := r.startTelemetry(cmd.Context()); err != nil {
+		return err
+	}
+	defer func() { r.endTelemetry(err) }()
+	opts := pgmutex.Options{
 		HolderID:   r.holder,
 		Heartbeat:  r.dHeartbeat,
 		AlertAfter: r.dAlert,
 		StaleAfter: r.dStale,
 		Hooks:      []pgmutex.Hooks{r.notes.hooks()},
-	}, r.quiet)
+	}
+	r.tracing.Instrument(&opts)
+	r.store, err = r.open(cmd, opts, r.quiet)
 	if err != nil {
 		return err
 	}
 	if err := r.store.Client().CheckName(r.lock); err != nil {
 		return usage("LOCK: %w", err)
 	}
+	if !r.quiet {
+		r.warnPath(r.lock)
+	}
 	path, err := supervise.LookPath(r.command[0])
 	if err != nil {
 		return r.cannotStart(err)
 	}
-	hold, err := r.take(cmd.Context())
+	hold, err := r.take(r.tracing.Context(cmd.Context()))
 	if err != nil {
 		return err
 	}
@@ -158,7 +170,7 @@ func (r *runner) under(hold *pgmutex.Hold, path string) error {
 	}
 	watch := newLossWatch(r.store.Client(), r.lock, hold)
 	result, err := supervise.Run(hold,
-		supervise.Command{Path: path, Args: r.command, Env: environment(os.Environ(), info, r.flags.full(r.lock))},
+		supervise.Command{Path: path, Args: r.command, Env: r.tracing.Environ(environment(os.Environ(), info, r.flags.full(r.lock)))},
 		supervise.Options{
 			Signals: r.signals,
 			Timing:  supervise.Timing{Rest: hold.StaleAt().Sub(hold.Deadline()), KillAfter: r.dKillAfter},
