@@ -73,7 +73,6 @@ func TestAdvisoryStale(t *testing.T) {
 	p := w.start("run", adv, "--stale", "7s", "n", "--", "sh", "-c", `echo up >up; sleep 300`)
 	w.await("up")
 	pgtest.WaitFor(t, "a session that holds the lock", func() bool { return w.sessions() == 1 })
-	w.run("release", adv, "n", "--force").want(69).says("--now")
 	w.run("release", adv, "n", "--force", "--now").want(0).says("ended the hold")
 	p.want(76).says(`lost "n"`)
 	w.run("release", adv, "n", "--force", "--now").want(1).says("nobody holds")
@@ -118,6 +117,29 @@ func TestAdvisoryTokens(t *testing.T) {
 	if p.stdout() != "1\n" {
 		t.Errorf("the token is %q", p.stdout())
 	}
+}
+
+// The holder of an advisory lock is asked for that one key; a session of another
+// program cannot be.
+func TestAdvisoryReleaseAsks(t *testing.T) {
+	t.Parallel()
+	w := advisoryWorld(t)
+	p := w.start("run", adv, "n", "--", "sh", "-c", `trap "echo told >told; while [ ! -e end ]; do sleep 0.02; done; exit 0" TERM; echo up >up; while :; do sleep 0.02; done`)
+	w.await("up")
+	w.run("release", adv, "n", "--force").want(0).says(`to stop: it is told within one heartbeat`)
+	w.await("told")
+	w.run("run", adv, "-n", "n", "true").want(75)
+	if o := object(t, w.run("show", adv, "n", "--json").want(0)); o["stop_asked"] != true {
+		t.Errorf("show: %v", o)
+	}
+	pgtest.Must(t, exec.Command("touch", w.file("end")).Run())
+	p.want(76).says(`lost "n": released by operator`)
+	w.run("run", adv, "-n", "n", "true").want(0).silent()
+
+	conn := pgtest.Conn(t, w.dsn)
+	pgtest.One[bool](t, conn, "SELECT pg_try_advisory_lock($1)", pgmutex.AdvisoryID("n"))
+	w.run("release", adv, "n", "--force").want(69).says("does not hear", "--now")
+	w.noTables()
 }
 
 // Ending a session ends all that it holds, which is said before.

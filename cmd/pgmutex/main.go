@@ -11,12 +11,8 @@ import (
 	"os"
 
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/cli"
-	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/supervise"
 )
 
 func main() {
-	if supervise.IsWatchdog() {
-		supervise.Watchdog()
-	}
 	os.Exit(cli.Main(os.Args[1:]))
 }

@@ -45,6 +45,8 @@ type world struct {
 	t   *testing.T
 	dsn string
 	dir string
+
+	stdout string // a file that seats write to instead
 }
 
 // newWorld makes a world whose schema is set up.
@@ -131,6 +133,11 @@ func (w *world) startWith(change func(*exec.Cmd), args ...string) *process {
 		}
 	})
 	return p
+}
+
+// addEnv adds to the environment.
+func addEnv(env ...string) func(*exec.Cmd) {
+	return func(c *exec.Cmd) { c.Env = append(c.Env, env...) }
 }
 
 // run runs the command to its end.

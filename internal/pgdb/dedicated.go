@@ -56,13 +56,13 @@ func (d *Dialer) Address() string {
 }
 
 // Dial makes a connection within ctx, with the hooks of the pool that it came
-// from, and leaves the session as the server made it. Heard takes the channels of
+// from, and leaves the session as the server made it. Heard takes
 // notifications, during any call that reads from the connection. The second
 // result is what lies below the connection, TLS excluded: closing it is the only
 // way to end the connection that neither waits nor sends anything.
 //
 // The error is an *Error of class NotSent and quotes nothing of a password.
-func (d *Dialer) Dial(ctx context.Context, heard func(channel string)) (*pgx.Conn, net.Conn, error) {
+func (d *Dialer) Dial(ctx context.Context, heard func(channel, payload string)) (*pgx.Conn, net.Conn, error) {
 	config := d.recipe.config.ConnConfig.Copy()
 	if hook := d.recipe.config.BeforeConnect; hook != nil {
 		if err := hook(ctx, config); err != nil {
@@ -72,7 +72,7 @@ func (d *Dialer) Dial(ctx context.Context, heard func(channel string)) (*pgx.Con
 			return nil, nil, notSent("", err)
 		}
 	}
-	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard(n.Channel) }
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard(n.Channel, n.Payload) }
 	config.ConnectTimeout = perHost(ctx, config)
 	var socket net.Conn
 	var connected atomic.Bool

@@ -94,7 +94,7 @@ func checkURL(s string) error {
 }
 
 // freeText are the parameters of a URL that may well have an "@" in them.
-var freeText = []string{"user", "password", "sslpassword", "application_name", "options", "passfile"}
+var freeText = []string{"user", "password", "sslpassword", "application_name", "fallback_application_name", "options", "passfile", "krbspn"}
 
 func checkHostPort(s string) error {
 	host, port, _ := strings.Cut(s, ":")
@@ -191,13 +191,11 @@ func knownParameters(c *pgx.ConnConfig) bool {
 var runtimeParameters = []string{
 	"application_name", "bytea_output", "client_encoding", "client_min_messages", "datestyle",
 	"default_transaction_deferrable", "default_transaction_isolation", "default_transaction_read_only",
-	"enable_seqscan", "extra_float_digits", "fallback_application_name", "geqo", "gssencmode",
-	"idle_in_transaction_session_timeout", "idle_session_timeout", "intervalstyle", "jit", "keepalives",
-	"keepalives_count", "keepalives_idle", "keepalives_interval", "lc_messages", "lc_monetary", "lc_numeric", "lc_time",
-	"load_balance_hosts", "lock_timeout", "log_min_duration_statement", "log_statement", "maintenance_work_mem", "options",
-	"plan_cache_mode", "replication", "role", "row_security", "search_path", "session_authorization", "ssl", "sslcompression",
-	"sslcrl", "standard_conforming_strings", "statement_timeout", "synchronous_commit", "tcp_user_timeout", "temp_buffers",
-	"timezone", "transaction_timeout", "work_mem",
+	"enable_seqscan", "extra_float_digits", "geqo", "idle_in_transaction_session_timeout", "idle_session_timeout",
+	"intervalstyle", "jit", "lc_messages", "lc_monetary", "lc_numeric", "lc_time", "lock_timeout",
+	"log_min_duration_statement", "log_statement", "maintenance_work_mem", "options", "plan_cache_mode", "replication",
+	"role", "row_security", "search_path", "session_authorization", "ssl", "standard_conforming_strings",
+	"statement_timeout", "synchronous_commit", "temp_buffers", "timezone", "transaction_timeout", "work_mem",
 }
 
 // parseError says in words of our own why pgx refused a connection string. Its

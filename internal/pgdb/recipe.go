@@ -24,14 +24,23 @@ func parse(dsn string) (*recipe, error) {
 	if err := checkDSN(dsn); err != nil {
 		return nil, err
 	}
-	config, err := pgxpool.ParseConfig(dsn)
+	config, err := parseConfig(dsn)
 	if err != nil {
-		return nil, parseError(err)
+		return nil, err
 	}
 	if err := checkConfig(config.ConnConfig); err != nil {
 		return nil, err
 	}
 	return &recipe{config: config, show: trust{names: true, server: knownParameters(config.ConnConfig)}}, nil
+}
+
+// ConnConfig returns what a connection string means, as [Open] takes it.
+func ConnConfig(dsn string) (*pgx.ConnConfig, error) {
+	r, err := parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return r.config.ConnConfig, nil
 }
 
 // fromPool copies the configuration of a pool and leaves the pool alone.

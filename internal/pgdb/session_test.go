@@ -28,6 +28,7 @@ func TestSettings(t *testing.T) {
 		"statement_timeout": "0", "lock_timeout": "70ms", "synchronous_commit": "on", "client_min_messages": "warning",
 		"transaction_isolation": "read committed", "idle_in_transaction_session_timeout": "1min",
 		"idle_session_timeout": "0", "search_path": "nowhere", "datestyle": "German, DMY", "transaction_read_only": "on",
+		"enable_seqscan": "off",
 	} {
 		if got := one[string](t, db, Work, "SELECT current_setting($1)", setting); got != want {
 			t.Errorf("%s = %q, want %q", setting, got, want)

@@ -19,12 +19,16 @@ package pgdb
 //     undo is not one. The levels between are the role's choice.
 //   - client_min_messages = warning, only where it was error: the server says by
 //     a warning that a commit is not known to the standby.
+//   - enable_seqscan = off: a table of locks is empty whenever VACUUM comes by, and
+//     a plan made then reads all of it, with the dead rows of the next minute.
+//   - jit = off: where a sequential scan is the only way, the one above makes its
+//     plan so dear that the server would compile it, for 50 ms.
 //
 // A statement for other connections sets for itself, with set_config(…, true),
 // those of lock_timeout, statement_timeout, synchronous_commit and
 // client_min_messages that it depends on.
 const Settings = "lock_timeout, statement_timeout, transaction_timeout, idle_session_timeout, " +
-	"idle_in_transaction_session_timeout, default_transaction_isolation, synchronous_commit, client_min_messages"
+	"idle_in_transaction_session_timeout, default_transaction_isolation, synchronous_commit, client_min_messages, enable_seqscan, jit"
 
 // introduction is the first statement on a new connection of our own. $1 is the
 // process ID from the connection's key data, $2 the lock timeout.
@@ -54,6 +58,8 @@ SELECT pid, version, standby, role, database, read_only, synchronous_commit, iso
          pg_catalog.set_config('statement_timeout', '0', false),
          pg_catalog.set_config('idle_in_transaction_session_timeout', '60s', false),
          pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
+         pg_catalog.set_config('enable_seqscan', 'off', false),
+         pg_catalog.set_config('jit', 'off', false),
          CASE WHEN idle_session IS NOT NULL THEN pg_catalog.set_config('idle_session_timeout', '0', false) END,
          CASE WHEN transaction IS NOT NULL THEN pg_catalog.set_config('transaction_timeout', '0', false) END,
          CASE WHEN synchronous_commit = 'off' THEN pg_catalog.set_config('synchronous_commit', 'on', false) END,

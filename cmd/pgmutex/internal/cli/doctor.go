@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,13 +65,12 @@ Exit codes
 				return err
 			}
 		}
-		switch doctor.Worst(findings) {
-		case doctor.Warning:
-			return exitcode.Silent(exitcode.Warnings)
-		case doctor.Error:
-			return exitcode.Silent(exitcode.Errors)
+		worst := doctor.Worst(findings)
+		code := map[doctor.State]int{doctor.Warning: exitcode.Warnings, doctor.Error: exitcode.Errors}[worst]
+		if code != exitcode.OK && !o.json {
+			a.say("exit code %d: %s is of state %q", code, strings.Join(doctor.Named(findings, worst), ", "), worst)
 		}
-		return nil
+		return exitcode.Silent(code)
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/supervise"
 )
 
 // Variables of the command's environment. What its run is nested in is carried
@@ -15,8 +16,8 @@ const (
 	lockVariable   = "PGMUTEX_LOCK"
 	tokenVariable  = "PGMUTEX_TOKEN"
 	holderVariable = "PGMUTEX_HOLDER"
-	termVariable   = "PGMUTEX_TERM"
-	outerVariable  = "PGMUTEX_OUTER"
+	termVariable   = supervise.TermVariable
+	outerVariable  = supervise.OuterVariable
 )
 
 func environment(env []string, info pgmutex.Info, fullName string) []string {

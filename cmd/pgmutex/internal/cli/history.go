@@ -64,7 +64,7 @@ stale, or "forced" by an operator.`,
 		name := ""
 		if len(args) > 0 {
 			name = args[0]
-			if err := checkName(s, name); err != nil {
+			if err := a.checkName(s, name); err != nil {
 				return err
 			}
 		}

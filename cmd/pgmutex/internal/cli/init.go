@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +11,7 @@ import (
 
 func (a *app) init() *cobra.Command {
 	var show bool
-	var role string
+	var role, rights string
 	c := &cobra.Command{
 		Use:   "init",
 		Short: "Set the store up, or bring it to this version",
@@ -19,23 +20,31 @@ are held stay held. When nothing is missing, nothing is changed, and no right to
 create anything is needed. "run" does the same on first use where it may.
 
 With --print, print the SQL instead, for psql; with --role also the rights that
-this role needs to take locks. That connects to nothing.`,
+this role needs to take locks. Other --rights are printed alone: those of a
+"guard", whose transactions are guarded by a lock that another role holds, of a
+"viewer", and of an "operator", who ends others' holds. That connects to nothing.`,
 		Example: `  pgmutex init
-  pgmutex init --print --role app | psql`,
+  pgmutex init --print --role app | psql
+  pgmutex init --print --role grafana --rights viewer | psql`,
 		Args: noArgs,
 	}
 	c.Flags().BoolVar(&show, "print", false, "print the SQL instead of running it")
 	c.Flags().StringVar(&role, "role", "", "with --print: grant `ROLE` what it needs")
+	c.Flags().StringVar(&rights, "rights", "client", "with --role: `client`, guard, viewer or operator")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case cmd.Flags().Changed("role") && !show:
 			return usage("--role: needs --print, since granting is for the owner of the table to do")
 		case cmd.Flags().Changed("role") && role == "":
 			return usage("--role: must not be empty")
+		case cmd.Flags().Changed("rights") && role == "":
+			return usage("--rights: needs --role")
+		case !slices.Contains([]string{"client", "guard", "viewer", "operator"}, rights):
+			return usage("--rights %q: want client, guard, viewer or operator", rights)
 		case show && a.flags.Local != "":
 			return usage("--print and --local disagree: the local store needs no set-up")
 		case show:
-			text, err := a.flags.script(role)
+			text, err := a.flags.script(role, rights)
 			if err != nil {
 				return err
 			}

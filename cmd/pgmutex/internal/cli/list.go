@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgmutex/pgmutex"
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/store"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/supervise"
 )
 
 // lister is one list.
@@ -87,14 +88,27 @@ func (l *lister) run(cmd *cobra.Command) error {
 		err = l.each(cmd.Context(), func(s pgmutex.Status) error { return writeJSON(out, statusObject(s)) })
 	} else {
 		var t *table
-		if t, err = l.table(cmd.Context()); err == nil && len(t.rows) > 1 {
+		t, err = l.table(cmd.Context())
+		switch {
+		case err != nil:
+		case len(t.rows) > 1:
 			err = t.write(out)
+		case supervise.IsTerminal(1): // where an empty answer looks like none
+			l.say("nothing%s is held", l.asked())
 		}
 	}
 	if err != nil {
 		return err
 	}
 	return out.Flush()
+}
+
+// asked says that not all locks were asked for.
+func (l *lister) asked() string {
+	if l.match != "" || len(l.states) > 0 {
+		return " that was asked for"
+	}
+	return ""
 }
 
 // each passes on what is held and is asked for.

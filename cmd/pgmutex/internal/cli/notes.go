@@ -180,7 +180,13 @@ func (n *notes) tellLoss(hold *pgmutex.Hold, released error) {
 		}
 		var lost *pgmutex.LostError
 		if errors.As(released, &lost) || errors.As(hold.Err(), &lost) {
-			n.r.say("%s", plainError(lost))
+			text := plainError(lost)
+			if lost.Reason() == pgmutex.LostReleased {
+				if why := n.r.store.StopReason(n.r.lock, n.r.flags.full(n.r.lock), hold.Info().Term); why != "" {
+					text += fmt.Sprintf(", who says %q", why)
+				}
+			}
+			n.r.say("%s", text)
 			return
 		}
 		n.r.say("lost %q", n.r.lock)

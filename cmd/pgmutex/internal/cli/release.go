@@ -51,7 +51,7 @@ Exit codes
 	}
 	f := c.Flags()
 	f.BoolVar(&force, "force", false, "yes, this may stop somebody's work")
-	f.StringVar(&reason, "reason", "", "`TEXT` for the history")
+	f.StringVar(&reason, "reason", "", "`TEXT` for the holder and for the history")
 	f.BoolVar(&now, "now", false, "do not wait for the holder to stop")
 	f.BoolVar(&yes, "yes", false, "do not ask")
 	f.BoolVar(&asJSON, "json", false, "tell the result as a JSON object")
@@ -65,7 +65,7 @@ Exit codes
 		}
 		defer closeStore(s)
 		name := args[0]
-		if err := checkName(s, name); err != nil {
+		if err := a.checkName(s, name); err != nil {
 			return err
 		}
 		seen, err := s.Client().Inspect(cmd.Context(), name)
@@ -92,7 +92,7 @@ Exit codes
 		case err == nil && now:
 			return a.released(asJSON, seen, "ended", exitcode.OK, fmt.Sprintf("ended the hold of %q by %q", name, seen.Holder))
 		case err == nil:
-			return a.released(asJSON, seen, "asked", exitcode.OK, fmt.Sprintf("asked %q, who holds %q, to stop", seen.Holder, name))
+			return a.released(asJSON, seen, "asked", exitcode.OK, fmt.Sprintf("asked %q, who holds %q, to stop: it is told within one heartbeat%s", seen.Holder, name, beat(seen)))
 		case errors.Is(err, pgmutex.ErrNotHeld):
 			return a.released(asJSON, seen, "not held", exitcode.NotHeld, fmt.Sprintf("nobody holds %q any more", name))
 		case errors.Is(err, pgmutex.ErrHeld):
@@ -105,6 +105,14 @@ Exit codes
 		return s.Code(err)
 	}
 	return c
+}
+
+// beat says how long a heartbeat is, where the holder has promised that.
+func beat(seen pgmutex.Status) string {
+	if seen.Heartbeat == 0 {
+		return ""
+	}
+	return " (" + span(seen.Heartbeat) + ")"
 }
 
 // sameSession names the other locks that end with the session of an advisory

@@ -92,6 +92,13 @@ func (a *app) open(cmd *cobra.Command, opts pgmutex.Options, quiet bool) (*store
 	return s, nil
 }
 
+// warnPath warns of a file that was meant for --local and became the lock's name.
+func (a *app) warnPath(name string) {
+	if a.flags.Local == defaultFile && (strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./")) {
+		a.say("%q is taken as the name of the lock: to choose the file of the local store, write --local=PATH", name)
+	}
+}
+
 // closing bounds what is left to do when a command has what it came for: with a
 // store that does not answer, nothing more can be done for it.
 const closing = time.Second
@@ -193,6 +200,6 @@ func (c code) String() string {
 func (c code) Type() string { return "CODE" }
 
 // script returns the SQL of the set-up. It needs no store to be chosen.
-func (s *settings) script(role string) (string, error) {
-	return store.Choice{Table: s.Table}.SQL(role)
+func (s *settings) script(role, purpose string) (string, error) {
+	return store.Choice{Table: s.Table}.SQL(role, purpose)
 }

@@ -20,7 +20,7 @@ func (a *app) show() *cobra.Command {
 		Short: "Show everything about one lock",
 		Long: `Show everything that the store knows about one lock, which may as well be free,
 and, with the lease engine, who waits for it in which order. Ages are by the
-server's clock.`,
+server's clock. The exit code is 0 for a lock that is free, too: see "state".`,
 		Example: `  pgmutex show nightly-report
   pgmutex show nightly-report --json`,
 		Args:              oneArg("LOCK", true),
@@ -36,7 +36,7 @@ server's clock.`,
 			return err
 		}
 		defer closeStore(s)
-		if err := checkName(s, args[0]); err != nil {
+		if err := a.checkName(s, args[0]); err != nil {
 			return err
 		}
 		status, err := s.Client().Inspect(cmd.Context(), args[0])
@@ -67,13 +67,14 @@ server's clock.`,
 }
 
 // checkName refuses a bad name before anything is connected to.
-func checkName(s *store.Store, name string) error {
+func (a *app) checkName(s *store.Store, name string) error {
 	if store.LooksSecret(name) {
 		return usage("a connection string is no lock name: use --url or, better, PGMUTEX_URL")
 	}
 	if err := s.Client().CheckName(name); err != nil {
 		return usage("LOCK: %w", err)
 	}
+	a.warnPath(name)
 	return nil
 }
 

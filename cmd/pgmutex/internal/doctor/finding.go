@@ -37,6 +37,17 @@ func Worst(list []Finding) State {
 	return worst
 }
 
+// Named returns the names of the findings of a state.
+func Named(list []Finding, s State) []string {
+	var names []string
+	for _, f := range list {
+		if f.State == s {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
 // report collects findings.
 type report struct{ list []Finding }
 

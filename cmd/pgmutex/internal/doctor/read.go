@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/table"
+	"github.com/pgmutex/pgmutex/lease"
 )
 
 // A Target is what is looked at.
@@ -42,11 +42,10 @@ func Read(ctx context.Context, t Target) (*Facts, error) {
 	if t.Problem != nil {
 		f.Problem, f.Fix = splitProblem(t.Problem.Error())
 	}
-	config, err := pgxpool.ParseConfig(t.URL)
+	conf, err := lease.ConnConfig(t.URL)
 	if err != nil {
-		return nil, errors.New("the connection string cannot be used")
+		return nil, err
 	}
-	conf := config.ConnConfig
 	if conf.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		conf.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing prepared, for poolers
 	}

@@ -94,7 +94,6 @@ func Choose(f Flags, getenv func(string) string, terminal bool) (Choice, error) 
 		switch {
 		case i >= 0:
 			c.From = choosing[i]
-			c.URL = fromAddress(getenv)
 		case f.EngineSet || f.TableSet:
 			return c, notConfigured()
 		case terminal:
@@ -111,15 +110,6 @@ func Choose(f Flags, getenv func(string) string, terminal bool) (Choice, error) 
 		c.Local, c.Path, c.URL = true, path, ""
 	}
 	return c, nil
-}
-
-// fromAddress makes up for the driver, which does not read PGHOSTADDR.
-func fromAddress(getenv func(string) string) string {
-	address := getenv("PGHOSTADDR")
-	if address == "" || getenv("PGHOST") != "" || getenv("PGSERVICE") != "" {
-		return ""
-	}
-	return "host='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(address) + "'"
 }
 
 func usage(format string, args ...any) error {

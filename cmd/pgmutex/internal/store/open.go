@@ -156,8 +156,16 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 // SQL returns what Migrate does as a script, with the rights for role unless
-// that is empty. It needs no server.
-func (c Choice) SQL(role string) (string, error) {
+// that is empty: those of a client along with the tables, others by themselves.
+// It needs no server.
+func (c Choice) SQL(role, purpose string) (string, error) {
+	if purpose != "client" {
+		text, err := lease.Grants(c.options(), role, purpose)
+		if err != nil {
+			return "", c.blame(err)
+		}
+		return text, nil
+	}
 	text, err := lease.SQL(c.options(), role)
 	if err != nil {
 		return "", c.blame(err)

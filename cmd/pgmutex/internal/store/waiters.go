@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/exitcode"
 	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/table"
+	"github.com/pgmutex/pgmutex/lease"
 )
 
 // A Waiter is a client in the waiting line of a lock.
@@ -26,14 +26,14 @@ func (s *Store) Waiters(ctx context.Context, fullName string) ([]Waiter, error) 
 	if s.Local || s.Engine != Lease {
 		return nil, errors.ErrUnsupported
 	}
-	config, err := pgxpool.ParseConfig(s.URL) // the engine has accepted it
+	config, err := lease.ConnConfig(s.URL)
 	if err != nil {
-		return nil, exitcode.With(exitcode.Unavailable, errors.New("the connection string cannot be used"))
+		return nil, exitcode.With(exitcode.Unavailable, err)
 	}
-	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	if config.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	list, err := s.waiters(ctx, config.ConnConfig, fullName)
+	list, err := s.waiters(ctx, config, fullName)
 	if err != nil {
 		// What it says may quote the connection string.
 		return nil, exitcode.With(exitcode.Unavailable, errors.New("the waiting line cannot be read"))

@@ -26,6 +26,20 @@
 // parent's thread instead of its process, and Go ends threads: so the goroutine
 // that starts the command keeps its thread for as long as the command lives.
 //
+// # Strays
+//
+// What the command starts may leave its group: a daemon does. It is ended with
+// the group all the same, on Linux, by looking through /proc again and again
+// until nobody is found. A stray is known by either of two things, of which it
+// may shed the one or the other: by the hold's term in its environment, which
+// names this very hold and no other; and by its descent, which the wrapper keeps
+// whole while it lives, since orphans below it become its own children. The
+// second is given up if the wrapper had children before it started the command,
+// as the successor of a shell script may.
+//
+// Only a loss ends strays. When the command has ended by itself, whatever it
+// left behind was meant to stay.
+//
 // # Signals
 //
 // Whatever is passed on goes to the whole group, once to each of its processes,

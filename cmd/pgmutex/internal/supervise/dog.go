@@ -27,7 +27,9 @@ type dog struct {
 const mostStarts = 10
 
 func (d *dog) start() {
-	d.starts++
+	if d.starts++; d.starts > mostStarts {
+		return
+	}
 	pid, pipe, err := d.begin()
 	if err != nil {
 		if d.warn != nil {
@@ -39,13 +41,10 @@ func (d *dog) start() {
 	d.pid, d.pipe = pid, pipe
 }
 
-// lost replaces a watchdog that has ended.
+// lost takes in that the watchdog has ended.
 func (d *dog) lost() {
 	d.pipe.Close()
 	d.pid, d.pipe = 0, nil
-	if d.starts < mostStarts {
-		d.start()
-	}
 }
 
 // send never waits: a watchdog that does not read has the older plan, which

@@ -17,6 +17,9 @@ func (s *supervisor) signal(sig syscall.Signal) {
 		s.resume()
 		return
 	case unix.SIGTSTP:
+		if s.lost {
+			return // it was told to end
+		}
 		s.stopping = true
 	}
 	signalGroup(s.group, sig)
@@ -26,7 +29,8 @@ func (s *supervisor) signal(sig syscall.Signal) {
 func (s *supervisor) stopped(by syscall.Signal) {
 	switch {
 	case s.lost:
-		return // it was told to end and to continue
+		signalGroup(s.group, unix.SIGCONT) // it was told to end
+		return
 	case (by == unix.SIGTTIN || by == unix.SIGTTOU) && s.tty.lend(s.group):
 		// It only wanted the terminal.
 		signalGroup(s.group, unix.SIGCONT)

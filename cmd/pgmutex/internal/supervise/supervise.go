@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +21,8 @@ type Hold interface {
 }
 
 // A Command is a program with its exact arguments, argument zero included, and
-// environment. It gets this process's standard streams themselves.
+// environment, in which TermVariable is set. It gets this process's standard
+// streams themselves.
 type Command struct {
 	Path string
 	Args []string
@@ -59,7 +61,7 @@ type Result struct {
 
 // Run starts the command under the hold and returns when it has ended. When the
 // hold is lost first, it also returns only when the command has ended, and then
-// with it its whole group.
+// with it its whole group and whoever has left that.
 //
 // An error is from starting the command; it is the one of the system.
 //
@@ -71,18 +73,20 @@ func Run(hold Hold, c Command, opts Options) (Result, error) {
 	defer runtime.UnlockOSThread()
 
 	opts.Signals.all()
-	s := &supervisor{hold: hold, opts: opts, tty: openTerminal(), events: make(chan event, 16)}
+	s := &supervisor{hold: hold, opts: opts, tty: openTerminal(), events: make(chan event, 16), strays: newSweeper()}
 	defer s.tty.close()
 	if s.observe(); s.lost {
 		return Result{Lost: true}, nil
 	}
+	s.strays.of = origin{term: c.term(), parent: adopt()}
 	s.dog.begin, s.dog.warn = startWatchdog, opts.Unguarded
 	s.dog.start()
 	defer s.dog.stop()
+	s.guarded()
 	if err := s.start(c); err != nil {
 		return Result{}, err
 	}
-	s.dog.send(groupLine(s.group), s.plan())
+	s.guarded()
 	go reap(s.events)
 	s.loop()
 	s.tty.takeBack(s.group)
@@ -97,6 +101,9 @@ type supervisor struct {
 	dog   dog
 	group int // the command's pid and process group
 
+	strays  *sweeper
+	dogless bool // the watchdog ended during a look at strays
+
 	events   chan event
 	ended    bool // the command itself
 	status   unix.WaitStatus
@@ -106,6 +113,7 @@ type supervisor struct {
 	lost     bool
 	killAt   time.Duration // once lost
 	killed   time.Duration // when
+	termed   bool          // the strays
 }
 
 // event is a change of state of a child.
@@ -175,6 +183,9 @@ func (s *supervisor) loop() {
 		case <-hurry:
 			hurry = nil
 			s.killAt = min(s.killAt, now())
+		case n := <-s.strays.found:
+			s.strays.done(n)
+			s.replaceDog()
 		}
 		// The clocks are read after every wake-up: having been stopped, or the
 		// host having slept, shows in nothing else.
@@ -191,7 +202,7 @@ func (s *supervisor) finished() bool {
 		return false
 	}
 	s.observe()
-	return !s.lost || s.gone() || s.killed != 0 && now() > s.killed+grace
+	return !s.lost || s.gone() && s.strays.nobody() || s.killed != 0 && now() > s.killed+grace
 }
 
 func (s *supervisor) gone() bool { return errors.Is(unix.Kill(-s.group, 0), unix.ESRCH) }
@@ -228,16 +239,24 @@ func (s *supervisor) observe() {
 
 func (s *supervisor) plan() string { return planLine(s.opts.Timing.watched(s.deadline)) }
 
-// finish kills what has not ended in time.
+// finish kills what has not ended in time. Strays are asked to end when the group
+// is, once.
 func (s *supervisor) finish() {
 	at := now()
 	if at < s.killAt {
+		sig := unix.Signal(0)
+		if !s.termed {
+			sig = unix.SIGTERM
+		}
+		s.termed = s.strays.sweep(at, s.group, sig) || s.termed
 		return
 	}
 	if s.killed == 0 {
 		s.killed = at
+		s.strays.forget()
 	}
 	signalGroup(s.group, unix.SIGKILL)
+	s.strays.sweep(at, s.group, unix.SIGKILL)
 }
 
 func (s *supervisor) result() Result {
@@ -254,13 +273,44 @@ func (s *supervisor) result() Result {
 func (s *supervisor) child(e event) {
 	switch {
 	case e.pid == s.dog.pid && !e.status.Stopped():
-		// Somebody ended it. The command must not be without.
 		s.dog.lost()
-		s.dog.send(groupLine(s.group), s.plan())
+		s.dogless = true
+		s.replaceDog()
 	case e.pid != s.group:
 	case e.status.Stopped():
 		s.stopped(e.status.StopSignal())
 	default:
 		s.ended, s.status = true, e.status
 	}
+}
+
+// replaceDog replaces a watchdog that somebody ended: the command must not be
+// without. A new child of ours must not meet a look at strays, which would take
+// it for one.
+func (s *supervisor) replaceDog() {
+	if !s.dogless || s.strays.busy {
+		return
+	}
+	s.dogless = false
+	s.dog.start()
+	s.guarded()
+}
+
+// guarded tells the watchdog what it guards, and the sweeper of the watchdog.
+func (s *supervisor) guarded() {
+	s.strays.spare = []int{s.dog.pid}
+	s.dog.send(originLine(s.strays.of), s.plan())
+	if s.group != 0 {
+		s.dog.send(groupLine(s.group))
+	}
+}
+
+// term is what the command's environment names the hold.
+func (c Command) term() string {
+	for _, entry := range c.Env {
+		if term, ok := strings.CutPrefix(entry, TermVariable+"="); ok {
+			return term
+		}
+	}
+	return ""
 }

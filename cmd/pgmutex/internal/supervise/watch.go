@@ -6,8 +6,13 @@ import (
 	"time"
 )
 
-// The wrapper writes lines to the watchdog: "group PGID", and "plan TERM KILL"
-// in nanoseconds of the shared clock. The last of each kind counts.
+// The wrapper writes lines to the watchdog: "origin PID START TERM", by which
+// strays are recognised, "group PGID", and "plan TERM KILL" in nanoseconds of the
+// shared clock. The last of each kind counts.
+
+func originLine(o origin) string {
+	return fmt.Sprintf("origin %d %d %q\n", o.parent.pid, o.parent.start, o.term)
+}
 
 func groupLine(group int) string { return fmt.Sprintf("group %d\n", group) }
 func planLine(p plan) string     { return fmt.Sprintf("plan %d %d\n", p.term, p.kill) }
@@ -23,6 +28,7 @@ const (
 
 // A watch is what the watchdog knows and has done. It does no I/O.
 type watch struct {
+	origin origin
 	group  int
 	plan   plan
 	termed bool
@@ -37,6 +43,11 @@ const longestNap = 500 * time.Millisecond
 func (w *watch) hear(line string) error {
 	var group int
 	var p plan
+	var o origin
+	if n, _ := fmt.Sscanf(line, "origin %d %d %q", &o.parent.pid, &o.parent.start, &o.term); n == 3 {
+		w.origin = o
+		return nil
+	}
 	if n, _ := fmt.Sscanf(line, "group %d", &group); n == 1 {
 		if group <= 1 {
 			return errors.New("no process group")

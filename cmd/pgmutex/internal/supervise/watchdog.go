@@ -22,6 +22,15 @@ const watchdogName = "lock-watchdog"
 // watchdogFD is the end of the pipe that it reads.
 const watchdogFD = 3
 
+// A watchdog is started for each run and lives as long: it becomes one before the
+// packages of the rest of the program cost time and memory. Packages are
+// initialised in the order of their paths, once what they import is.
+func init() { //nolint:gochecknoinits // no state is set up, another program begins
+	if IsWatchdog() {
+		Watchdog()
+	}
+}
+
 // IsWatchdog tells whether this process was started as a watchdog.
 func IsWatchdog() bool { return len(os.Args) > 0 && os.Args[0] == watchdogName }
 
@@ -49,6 +58,7 @@ func guard(pipe io.Reader) {
 		}
 	}()
 	var w watch
+	strays := newSweeper()
 	timer := time.NewTimer(0)
 	for {
 		select {
@@ -57,9 +67,13 @@ func guard(pipe io.Reader) {
 				// A wrapper that has nothing to guard any more ends its watchdog
 				// before it goes.
 				signalGroup(w.group, unix.SIGKILL)
+				strays.finish(w.group)
 				return
 			}
 			_ = w.hear(line) // our own other half speaks no nonsense
+			strays.of = w.origin
+		case n := <-strays.found:
+			strays.done(n)
 		case <-timer.C:
 		}
 		do, nap := w.due(now())
@@ -67,8 +81,10 @@ func guard(pipe io.Reader) {
 		case terminate:
 			signalGroup(w.group, unix.SIGTERM)
 			signalGroup(w.group, unix.SIGCONT)
+			strays.sweep(now(), w.group, unix.SIGTERM)
 		case kill:
 			signalGroup(w.group, unix.SIGKILL)
+			strays.finish(w.group)
 		}
 		timer.Reset(nap)
 	}
