@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -180,7 +181,9 @@ func refusal(err error) engine.Answer {
 	switch pgdb.Classify(err) {
 	case pgdb.Full:
 		err = fmt.Errorf("the server's lock table is full (max_locks_per_transaction): %w", err)
-	case pgdb.Denied, pgdb.ReadOnly, pgdb.Undefined:
+	case pgdb.Denied:
+		return engine.Answer{Outcome: engine.Refused, Err: denied{err}}
+	case pgdb.ReadOnly, pgdb.Undefined:
 		return engine.Answer{Outcome: engine.Refused, Err: err}
 	}
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, errClosed) {
@@ -188,6 +191,12 @@ func refusal(err error) engine.Answer {
 	}
 	return engine.Answer{Outcome: engine.Failed, Err: err}
 }
+
+// denied is an error of the server that says that a right is missing.
+type denied struct{ error }
+
+func (d denied) Unwrap() error        { return d.error }
+func (d denied) Is(target error) bool { return target == fs.ErrPermission }
 
 // moment reads a time in microseconds; NULL is the zero time.
 func moment(text []byte) time.Time {

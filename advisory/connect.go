@@ -41,7 +41,9 @@ func (e *store) open(ctx context.Context) (*session, error) {
 	s := newSession(e, w)
 	// What ctx cannot do, since nothing of a wire takes one.
 	stop := context.AfterFunc(ctx, w.kill)
-	err = s.introduce()
+	if err = s.introduce(); err == nil {
+		s.hear()
+	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -87,10 +89,15 @@ func (s *session) introduce() error {
 	case !truth(r[4]):
 		return errNoLocks
 	}
-	if s.e.set.tokens {
-		return s.raise()
+	if !s.e.set.tokens {
+		return nil
 	}
-	return nil
+	// The role's limit is made for queries; the other settings come with the
+	// first request.
+	if err := s.command("SET statement_timeout = 0"); err != nil {
+		return err
+	}
+	return s.raise()
 }
 
 // configure makes the session a lease, for the first request on it and whenever

@@ -104,6 +104,9 @@ func contractHarness(t testing.TB, source string, listen, tokens bool) enginetes
 	if listen {
 		h.Abilities |= enginetest.Hints
 	}
+	if listen && source != "SQL" { // a lent connection does not show what notifications say
+		h.Abilities |= enginetest.Ask
+	}
 	if tokens {
 		h.Abilities |= enginetest.Tokens
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -278,7 +279,13 @@ func (e *store) freed(name string) {
 
 // heard takes a notification; the channel is empty where it is not known. Others
 // than ours are what a hook of the pool listens to.
-func (e *store) heard(channel string) {
+func (e *store) heard(channel, payload string) {
+	if strings.HasPrefix(channel, stopPrefix) {
+		if s := e.current(); s != nil {
+			s.stop(payload)
+		}
+		return
+	}
 	id, ours := idOf(channel)
 	switch name, known := e.names.get(id); {
 	case channel == "", ours && !known:
@@ -307,6 +314,7 @@ func (e *store) Renew(ctx context.Context, batch []engine.Term) []engine.Standin
 			answers[i].Err = errors.Join(err, notRun)
 		default:
 			answers[i].Health = engine.Held
+			answers[i].Stop, answers[i].StopBy = s.asked(term.ID)
 		}
 	}
 	return answers

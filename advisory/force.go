@@ -16,13 +16,12 @@ var force = read("force")
 const forcePause = 5 * time.Millisecond
 
 // ForceRelease implements [engine.Forcer]. Only the session that took a lock can
-// give it back, so it is ended, and with it everything else that it holds: all
-// locks of that client, and whatever another program does on it. Nobody can be
-// asked to stop. It returns when the lock is no longer that session's.
+// give it back. It is asked to, and the error matches errors.ErrUnsupported where
+// it cannot be: a session of another program, or of a client that polls only or
+// uses a *sql.DB. With Now it is ended, and with it everything else that it
+// holds: all locks of that client, and whatever another program does on it. This
+// returns when the request was heard, or the lock is no longer that session's.
 func (e *store) ForceRelease(ctx context.Context, seen engine.Status, how engine.Force) error {
-	if !how.Now {
-		return fmt.Errorf("an advisory lock's holder cannot be asked to stop; its session can be ended (Now): %w", errors.ErrUnsupported)
-	}
 	id := engine.NameID(seen.Name)
 	if s := e.current(); s != nil && s.standing(engine.Term{ID: seen.Term}) {
 		return fmt.Errorf("%q is held by this client itself: release it: %w", seen.Name, errors.ErrUnsupported)
@@ -31,6 +30,9 @@ func (e *store) ForceRelease(ctx context.Context, seen engine.Status, how engine
 	if !ok {
 		// A term of this client's, which is over.
 		return e.missed(ctx, seen.Name, id)
+	}
+	if !how.Now {
+		return e.ask(ctx, seen, id, pid, started, how.By)
 	}
 	found := false
 	st := pgdb.Statement{Name: force.name, SQL: force.text}
@@ -43,26 +45,8 @@ func (e *store) ForceRelease(ctx context.Context, seen engine.Status, how engine
 	if !found {
 		return e.missed(ctx, seen.Name, id)
 	}
-	ticker := time.NewTicker(forcePause)
-	defer ticker.Stop()
-	for {
-		all, err := e.look(ctx, listOne, id)
-		if err != nil {
-			return fmt.Errorf("the session has been told to end; whether it has is not known: %w", err)
-		}
-		still := false
-		for _, k := range all {
-			still = still || k.termID() == seen.Term
-		}
-		if !still {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("the session has been told to end and has not yet: %w", context.Cause(ctx))
-		}
-	}
+	return e.until(ctx, seen, id, "the session has been told to end; whether it has is not known",
+		func(keyHolder) bool { return true })
 }
 
 // missed says why the hold that was shown is not there any more.

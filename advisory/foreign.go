@@ -46,6 +46,7 @@ func newForeignWire(driverConn any, end, returned chan struct{}) *foreignWire {
 func (w *foreignWire) process() int64 { return 0 }
 func (w *foreignWire) closed() bool   { return w.over.Load() }
 func (w *foreignWire) listens() bool  { return false }
+func (w *foreignWire) hears() bool    { return false }
 
 func (w *foreignWire) query(until time.Time, st *statement, args ...any) (rows []row, err error) {
 	ctx, cancel := context.WithDeadline(w.life, until)

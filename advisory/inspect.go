@@ -75,7 +75,7 @@ func (e *store) look(ctx context.Context, st *statement, id any) ([]keyHolder, e
 		var app, role, address *string
 		var started *int64
 		var waiters int64
-		if err := r.Scan(&k.key, &k.pid, &k.shared, &k.ours, &waiters, &app, &role, &address, &started); err != nil {
+		if err := r.Scan(&k.key, &k.pid, &k.shared, &k.ours, &waiters, &app, &role, &address, &started, &k.asked); err != nil {
 			return err
 		}
 		k.waiters, k.app, k.role, k.address = int(waiters), text(app), text(role), text(address)
@@ -100,7 +100,7 @@ func text(s *string) string {
 // kind may be one of several; one that has been given back meanwhile is none.
 func (e *store) status(name string, k keyHolder) []engine.Status {
 	base := engine.Status{
-		Name: name, ID: k.key, Engine: "advisory", State: engine.StateHeld, Shared: k.shared, Waiters: k.waiters,
+		Name: name, ID: k.key, Engine: "advisory", State: engine.StateHeld, Shared: k.shared, Waiters: k.waiters, StopAsked: k.asked,
 	}
 	s := e.current()
 	if s == nil || s.backend != k.pid {
@@ -113,6 +113,7 @@ func (e *store) status(name string, k keyHolder) []engine.Status {
 	for _, h := range s.table.ids[k.key] {
 		one := base
 		one.Name, one.Holder, one.Term, one.Token = h.term.Name, engine.Label(h.term.ID), h.term.ID, h.term.Token
+		one.StopAsked = h.stop
 		one.Since, one.StaleAfter, one.Remaining = h.at, h.term.StaleAfter, h.term.StaleAfter
 		one.Heartbeat, one.AlertAfter, one.Details = h.request.Heartbeat, h.request.AlertAfter, h.request.Details
 		statuses = append(statuses, one)

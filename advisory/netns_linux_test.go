@@ -36,10 +36,14 @@ func TestHostGone(t *testing.T) {
 	}})
 	dsn := server.Database(t)
 	b := open(t, dsn, "b", pgmutex.Options{PollInterval: 10 * time.Millisecond})
-	for i := range 3 {
+	for i := range 4 {
 		h := take(t, open(t, host.pool(t, dsn), fmt.Sprint("a-", i), pgmutex.Options{StaleAfter: lease}), "x")
 		time.Sleep(time.Duration(i) * lease / 10) // any moment between two pings
 		pgtest.Must(t, h.Err())
+		if i == 3 { // with answers under way that nobody acknowledges
+			host.deafen(t)
+			time.Sleep(lease / 5)
+		}
 		deadline := h.Deadline()
 		gone := time.Now()
 		host.vanish(t)
@@ -105,6 +109,12 @@ func (h *host) vanish(t *testing.T) {
 	const nobody = "02:00:00:00:00:01"
 	h.ip(t, "neigh", "replace", h.inside, "lladdr", nobody, "nud", "permanent", "dev", h.here)
 	h.ip(t, "-n", h.namespace, "neigh", "replace", h.outside, "lladdr", nobody, "nud", "permanent", "dev", h.there)
+}
+
+// deafen drops every packet to the host alone.
+func (h *host) deafen(t *testing.T) {
+	t.Helper()
+	h.ip(t, "neigh", "replace", h.inside, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", h.here)
 }
 
 func (h *host) comeBack(t *testing.T) {

@@ -52,6 +52,7 @@ func (s *session) giveBack(h *holding) engine.Removal {
 	s.mu.Lock()
 	s.table.remove(h)
 	s.mu.Unlock()
+	defer s.unshow(h)
 	rows, err := s.query(s.e.sql.unlock.of(h.term.Shared), h.id, markOf(h.id))
 	switch {
 	case err != nil && !s.isOver() && !pgdb.Sent(err) && s.table.holder(h.id) == nil:

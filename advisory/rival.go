@@ -21,18 +21,19 @@ type keyHolder struct {
 	role    string
 	address string
 	started []byte // microseconds, nil where hidden
+	asked   bool   // to give the key back
 }
 
 // holders reads rows of holders.sql.
 func holders(rows []row) []keyHolder {
 	var all []keyHolder
 	for _, r := range rows {
-		if len(r) != 9 {
+		if len(r) != 10 {
 			continue
 		}
 		all = append(all, keyHolder{
 			key: number(r[0]), pid: number(r[1]), shared: truth(r[2]), ours: truth(r[3]), waiters: int(number(r[4])),
-			app: string(r[5]), role: string(r[6]), address: string(r[7]), started: r[8],
+			app: string(r[5]), role: string(r[6]), address: string(r[7]), started: r[8], asked: truth(r[9]),
 		})
 	}
 	return all

@@ -92,6 +92,10 @@ func newSession(e *store, w wire) *session {
 func (s *session) submit(o *op, urgent bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.submitLocked(o, urgent)
+}
+
+func (s *session) submitLocked(o *op, urgent bool) bool {
 	if s.over {
 		return false
 	}

@@ -13,6 +13,12 @@ type holding struct {
 	id      int64
 	at      time.Time // by the server's clock
 	request engine.Request
+
+	// Whether its holder is asked to stop, and by whom; guarded like the table.
+	// Shown is used by serve alone.
+	stop   bool
+	stopBy string
+	shown  bool
 }
 
 // table is what is held, by id: the server would grant a lock to the same session

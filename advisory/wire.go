@@ -44,6 +44,9 @@ type wire interface {
 	// listens tells whether notifications can arrive.
 	listens() bool
 
+	// hears tells whether they arrive with what they say.
+	hears() bool
+
 	// close ends the session in an orderly way, kill at once and without
 	// waiting. Abandon leaves the session to the server, which ends it when it has
 	// heard nothing for its lease; what is on this side is freed after that time.
@@ -65,17 +68,18 @@ type pgWire struct {
 	borrowed chan struct{} // closed to give a borrowed connection back; nil for our own
 	returned chan struct{} // closed when that has been done
 	left     bool
-	heard    func(channel string)
+	heard    func(channel, payload string)
 	prepared map[*statement]*pgconn.StatementDescription
 }
 
-func newPGWire(conn *pgx.Conn, socket net.Conn, heard func(string)) *pgWire {
+func newPGWire(conn *pgx.Conn, socket net.Conn, heard func(channel, payload string)) *pgWire {
 	return &pgWire{conn: conn, pc: conn.PgConn(), socket: socket, heard: heard, prepared: map[*statement]*pgconn.StatementDescription{}}
 }
 
 func (w *pgWire) process() int64 { return int64(w.pc.PID()) }
 func (w *pgWire) closed() bool   { return w.pc.IsClosed() }
 func (w *pgWire) listens() bool  { return true }
+func (w *pgWire) hears() bool    { return w.borrowed == nil }
 
 func (w *pgWire) query(until time.Time, st *statement, args ...any) (rows []row, err error) {
 	_ = w.pc.Conn().SetDeadline(until)
@@ -147,9 +151,9 @@ func (w *pgWire) rest() error {
 	case err != nil:
 		return err
 	case n != nil:
-		w.heard(n.Channel)
+		w.heard(n.Channel, n.Payload)
 	case w.borrowed != nil:
-		w.heard("") // a handler of the application's has it
+		w.heard("", "") // a handler of the application's has it
 	}
 	return nil
 }

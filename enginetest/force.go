@@ -103,7 +103,7 @@ var forceTests = []test{
 	{
 		name:  "Ask",
 		rule:  "ForceRelease without Now asks the holder to stop: it learns of it by its next heartbeat, and the lock is kept until it has given it back.",
-		needs: Ask | Inspect,
+		needs: Ask,
 		run: func(w *world) {
 			a, b := w.client("a"), w.client("b")
 			stop := make(chan struct{})
@@ -149,7 +149,7 @@ var forceTests = []test{
 	{
 		name:  "AskIsAimed",
 		rule:  "A request to stop reaches no later holder, and answers as a forced release does.",
-		needs: Ask | Inspect,
+		needs: Ask,
 		run: func(w *world) {
 			a, b := w.client("a"), w.client("b")
 			h := w.take(a, "x")
