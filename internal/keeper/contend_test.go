@@ -33,7 +33,10 @@ func TestWatch(t *testing.T) {
 			[]sight{{"a", 0, 4 * s, 4 * s}, {"b", 3600 * s, 5 * s, 6 * s}}, 6*s + stale - 2*s,
 		},
 		"the look before counts from its sending": {
-			[]sight{{"a", 0, s, 4 * s}, {"b", 3600 * s, 5 * s, 6 * s}}, 6*s + stale - 5*s,
+			[]sight{{"a", 0, 2 * s, 4 * s}, {"b", 3600 * s, 4 * s, 5 * s}}, 5*s + stale - 3*s,
+		},
+		"nor is more of its age believed than the margin, a third": {
+			[]sight{{"a", 0, 0, 0}, {"b", 3600 * s, 10 * s, 10 * s}}, 10*s + stale - stale/3,
 		},
 	} {
 		var w watch
@@ -105,6 +108,37 @@ func TestLiveHolderIsNeverTaken(t *testing.T) {
 			t.Fatalf("got %+v", res)
 		}
 	})
+}
+
+// The store's clock makes a step of an hour right after the last heartbeat of a
+// holder that is then cut off, and trusts itself for a while still.
+func TestAStepOfTheStoresClockTakesNothingFromAHolder(t *testing.T) {
+	for last := 5 * time.Second; last < 30*time.Second; last += 700 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			f := &fake{acquire: func(_ context.Context, r engine.Request) engine.Answer {
+				now := time.Since(start)
+				beat, age := now.Truncate(heartbeat), now-now.Truncate(heartbeat)
+				if now > last {
+					beat, age = last, now-last+time.Hour
+				}
+				if r.Take == beat.String() {
+					return engine.Answer{Outcome: engine.Granted}
+				}
+				return busy(rival(beat.String(), age))
+			}}
+			w := newWorld(t, f)
+			defer w.stopNow()
+			want := ask("x", nil)
+			want.Timing.AlertAfter = trusted - 1 // alerts, too, are a reason to look again
+			if res := w.Wait(t.Context(), want); res.Lease == nil {
+				t.Fatalf("got %+v", res)
+			}
+			if after := time.Since(start) - last; after < trusted || after > 2*stale {
+				t.Errorf("last heartbeat at %v: taken %v after it, want from %v on", last, after, trusted)
+			}
+		})
+	}
 }
 
 func TestHintIsFollowedAtOnceAndAFloodIsNot(t *testing.T) {

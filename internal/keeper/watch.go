@@ -32,8 +32,10 @@ func (w *watch) look(r *engine.Rival, sent, arrived time.Duration) {
 	age := max(r.Age, 0)
 	if w.seen {
 		// This heartbeat was not there at the previous look, so it cannot be
-		// older than that, whatever the store's clock says.
-		age = min(age, arrived-w.sent)
+		// older than that, whatever the store's clock says. Nor is more of it
+		// believed than what others wait longer than its holder trusts itself:
+		// if the store's clock has just made a step, all of it may be wrong.
+		age = min(age, arrived-w.sent, r.StaleAfter/3)
 	}
 	*w = watch{
 		seen:    true,
