@@ -4,8 +4,11 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,8 +17,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/internal/faultconn"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
+	"github.com/pgmutex/pgmutex/lease"
 )
 
 // TestQuick prints the figures that the documentation claims, each with its
@@ -24,11 +29,13 @@ func TestQuick(t *testing.T) {
 	l := newLab(t)
 	l.single()
 	l.busy()
+	l.busyTogether(16, 5)
 	l.throughput(64, 5)
 	l.throughput(256, 5)
 	l.handOver()
 	l.herd(10, 100)
 	l.manyHolds(10_000)
+	l.renewal(10_000)
 	l.held()
 }
 
@@ -44,7 +51,11 @@ func (l *lab) single() {
 	l.report("lease-cycle", ratio(ours, raw), "×raw", "<=", 1.15)
 }
 
-// busy is a try that finds the lock held, beside an upsert that locks the row.
+const upsertSQL = `INSERT INTO raw AS r (name) VALUES ($1)
+	ON CONFLICT (name) DO UPDATE SET beat = now() WHERE r.beat < now() - interval '1 hour'`
+
+// busy is single tries that find the lock held: what one writes, and, for
+// information, how it compares with an upsert that locks the row.
 func (l *lab) busy() {
 	holder, c := l.client(l.dsn, nil), l.client(l.dsn, nil)
 	h, err := holder.Acquire(l.Context(), "busy")
@@ -56,11 +67,8 @@ func (l *lab) busy() {
 			l.Fatal("two holders")
 		}
 	}
-	ours, upsert := alternate(300, try, func() {
-		pgtest.Exec(l.T, l.raw, `INSERT INTO raw AS r (name) VALUES ('busy')
-			ON CONFLICT (name) DO UPDATE SET beat = now() WHERE r.beat < now() - interval '1 hour'`)
-	})
-	l.report("busy-try", ratio(upsert, ours), "×upsert", ">=", 5)
+	ours, upsert := alternate(300, try, func() { pgtest.Exec(l.T, l.raw, upsertSQL, "busy") })
+	fmt.Printf("# one goroutine: busy try %s, upsert %s\n", ours, upsert)
 
 	// Other work of the server writes, too: the least of some windows counts.
 	least := int64(1 << 62)
@@ -74,43 +82,100 @@ func (l *lab) busy() {
 	l.report("busy-try-wal", float64(least), "bytes", "<=", 0)
 }
 
-// throughput is cycles of distinct names by n goroutines of one process, beside
-// as many goroutines that send raw statements through a pool.
-func (l *lab) throughput(n int, bound float64) {
-	c := l.client(l.dsn, nil)
-	config, err := pgxpool.ParseConfig(l.dsn)
-	pgtest.Must(l.T, err)
-	config.MaxConns = 16
-	pool, err := pgxpool.NewWithConfig(l.Context(), config)
-	pgtest.Must(l.T, err)
-	defer pool.Close()
+// busyTogether is tries by n goroutines at once, all at one name that somebody
+// else holds, beside as many upserts through as many connections. That is when
+// tries are many: an upsert holds the row until its commit, and a try reads it.
+func (l *lab) busyTogether(n int, bound float64) {
+	holder, c := l.client(l.dsn, nil), l.client(l.dsn, nil)
+	pool := l.pool(n)
+	for i := range n {
+		name := fmt.Sprintf("w%d", i)
+		h, err := holder.Acquire(l.Context(), name)
+		pgtest.Must(l.T, err)
+		defer h.Release(l.Context())
+		pgtest.Exec(l.T, l.raw, `INSERT INTO raw (name) VALUES ($1)`, name)
+		defer pgtest.Exec(l.T, l.raw, `DELETE FROM raw WHERE name = $1`, name)
+	}
+	try := func(ctx context.Context, name string) error {
+		if _, err := c.TryAcquire(ctx, name); err == nil {
+			return errors.New("two holders")
+		}
+		return nil
+	}
+	upsert := func(ctx context.Context, name string) error {
+		_, err := pool.Exec(ctx, upsertSQL, name)
+		return err
+	}
+	same := func(cycle work) work {
+		return func(ctx context.Context, _ string) error { return cycle(ctx, "w0") }
+	}
+	rates := l.windows(n, same(try), same(upsert), try, upsert)
+	fmt.Printf("# %d goroutines: at one name %.0f busy tries/s, upserts %.0f; at names of their own %.0f and %.0f\n",
+		n, rates[0], rates[1], rates[2], rates[3])
+	l.report("busy-try", rates[0]/rates[1], "×upserts", ">=", bound)
+}
 
-	var ours, raw []float64
-	for i := range 5 {
-		o := l.window(n, func(ctx context.Context, name string) error {
-			h, err := c.Acquire(ctx, name)
-			if err != nil {
-				return err
-			}
-			return h.Release(ctx)
-		})
-		r := l.window(n, func(ctx context.Context, name string) error {
+// throughput is cycles of distinct names by n goroutines of one process, beside
+// as many goroutines that send raw statements: through as many connections as we
+// are allowed, and, for information, through as many as a pool would have.
+func (l *lab) throughput(n int, bound float64) {
+	c, few, many := l.client(l.dsn, nil), l.pool(ourConnections), l.pool(16)
+	raw := func(pool *pgxpool.Pool) work {
+		return func(ctx context.Context, name string) error {
 			if _, err := pool.Exec(ctx, `INSERT INTO raw (name) VALUES ($1)`, name); err != nil {
 				return err
 			}
 			_, err := pool.Exec(ctx, `DELETE FROM raw WHERE name = $1`, name)
 			return err
-		})
-		if i > 0 {
-			ours, raw = append(ours, o), append(raw, r)
 		}
 	}
-	fmt.Printf("# %d goroutines: %.0f cycles/s, raw statements %.0f\n", n, median(ours), median(raw))
-	l.report(fmt.Sprintf("lease-cycles-%d", n), median(ours)/median(raw), "×raw", ">=", bound)
+	rates := l.windows(n, func(ctx context.Context, name string) error {
+		h, err := c.Acquire(ctx, name)
+		if err != nil {
+			return err
+		}
+		return h.Release(ctx)
+	}, raw(few), raw(many))
+	fmt.Printf("# %d goroutines: %.0f cycles/s; raw statements through %d connections %.0f, through 16 %.0f, that is %.2f times as many\n",
+		n, rates[0], ourConnections, rates[1], rates[2], rates[0]/rates[2])
+	l.report(fmt.Sprintf("lease-cycles-%d", n), rates[0]/rates[1], "×raw", ">=", bound)
+}
+
+// ourConnections is what a client may have while nobody waits.
+const ourConnections = 2
+
+func (l *lab) pool(size int) *pgxpool.Pool {
+	config, err := pgxpool.ParseConfig(l.dsn)
+	pgtest.Must(l.T, err)
+	config.MaxConns = int32(size)
+	pool, err := pgxpool.NewWithConfig(l.Context(), config)
+	pgtest.Must(l.T, err)
+	l.Cleanup(pool.Close)
+	return pool
+}
+
+// work is done again and again by each goroutine, at a name of its own.
+type work = func(ctx context.Context, name string) error
+
+// windows alternates windows of each and returns the median rate of each.
+func (l *lab) windows(n int, each ...work) []float64 {
+	rates := make([][]float64, len(each))
+	for i := range 6 {
+		for k, w := range each {
+			if rate := l.window(n, w); i > 0 { // the first ones prepare statements
+				rates[k] = append(rates[k], rate)
+			}
+		}
+	}
+	medians := make([]float64, len(each))
+	for k, r := range rates {
+		medians[k] = median(r)
+	}
+	return medians
 }
 
 // window returns how many cycles a second n goroutines make.
-func (l *lab) window(n int, cycle func(ctx context.Context, name string) error) float64 {
+func (l *lab) window(n int, cycle work) float64 {
 	var cycles atomic.Int64
 	var over atomic.Bool
 	var wg sync.WaitGroup
@@ -125,7 +190,7 @@ func (l *lab) window(n int, cycle func(ctx context.Context, name string) error) 
 			}
 		})
 	}
-	time.AfterFunc(700*time.Millisecond, func() { over.Store(true) })
+	time.AfterFunc(350*time.Millisecond, func() { over.Store(true) })
 	wg.Wait()
 	return float64(cycles.Load()) / time.Since(start).Seconds()
 }
@@ -231,6 +296,45 @@ func (l *lab) manyHolds(n int) {
 	wg.Wait()
 	l.report("many-holds-goroutines", float64(runtime.NumGoroutine()-goroutines), "for 10,000", "<=", 16)
 	l.report("many-holds-connections", float64(len(pgtest.Backends(l.T, l.raw, "many"))), "", "<=", 2)
+}
+
+// renewal is one interval's renewal of n holds, in no order, beside a plain UPDATE
+// of the same rows.
+func (l *lab) renewal(n int) {
+	opts := &lease.Options{Table: "renewed"}
+	pgtest.Must(l.T, lease.Migrate(l.Context(), l.dsn, opts))
+	eng, err := lease.New(l.dsn, opts)
+	pgtest.Must(l.T, err)
+	pgtest.Must(l.T, eng.Start(l.Context(), nil))
+	l.Cleanup(func() { eng.Close(context.Background()) })
+	var requests []engine.Request
+	for i := range n {
+		requests = append(requests, engine.Request{
+			Term:      engine.Term{Name: fmt.Sprintf("many%d", i), ID: fmt.Sprintf("host-4711-abcdef~%016d", i), StaleAfter: time.Hour},
+			Heartbeat: time.Minute, Details: map[string]string{"host": "host", "pid": "4711"},
+		})
+	}
+	var terms []engine.Term
+	for batch := range slices.Chunk(requests, 256) {
+		for i, a := range eng.Acquire(l.Context(), batch) {
+			if a.Outcome != engine.Granted {
+				l.Fatalf("%+v", a)
+			}
+			batch[i].Term.Token = a.Token
+			terms = append(terms, batch[i].Term)
+		}
+	}
+	pgtest.Exec(l.T, l.raw, `ANALYZE renewed`)
+	rand.Shuffle(len(terms), func(i, j int) { terms[i], terms[j] = terms[j], terms[i] })
+	ours, raw := alternate(20, func() {
+		for _, s := range eng.Renew(l.Context(), terms) {
+			if s.Health != engine.Held {
+				l.Fatalf("%+v", s)
+			}
+		}
+	}, func() { pgtest.Exec(l.T, l.raw, `UPDATE renewed SET last_heartbeat = clock_timestamp()`) })
+	fmt.Printf("# renewal of %d: %s, plain UPDATE %s\n", n, ours, raw)
+	l.report("renewal-10000", ratio(ours, raw), "×UPDATE", "<=", 2.2)
 }
 
 func (l *lab) held() {

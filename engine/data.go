@@ -46,6 +46,11 @@ type Request struct {
 	// the store's clock says; empty for none.
 	Take string
 
+	// Behind says that this client holds the name itself, as far as it knows, so
+	// that an attempt would be in vain: with Wait, a place in the line is all that
+	// is asked for. An engine may attempt it all the same.
+	Behind bool
+
 	// Own lists IDs of this client's own attempts for the name whose outcome was
 	// never learnt; a row of theirs may be taken.
 	Own []string

@@ -62,6 +62,13 @@ func (s *store) acquire(ctx context.Context, db *pgdb.DB, line *line, r engine.R
 		return engine.Answer{Outcome: engine.Failed, Err: err}
 	}
 	failed := engine.Answer{Outcome: engine.Busy, RetryIn: soon}
+	if r.Wait && !line.waits(r.Term.Name) && (r.Behind || line.owes(r.Term.Name)) {
+		// We hold it ourselves, or others were waiting when we gave it back: only
+		// if it turns out to be free is there anything to attempt.
+		if answer, settled := s.wait(ctx, db, line, r, &look{promised: true}); settled {
+			return answer
+		}
+	}
 	for range races {
 		known := s.servers.now()
 		look, err := s.attempt(ctx, db, r, r.Wait && line.waits(r.Term.Name))

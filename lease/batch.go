@@ -25,7 +25,7 @@ func (s *store) acquireBatch(ctx context.Context, db *pgdb.DB, line *line, batch
 	var asked []int // of the elements, those that the statement is about
 	var some []engine.Request
 	for i, r := range batch {
-		if !r.Term.Shared && !(r.Wait && line.waits(r.Term.Name)) {
+		if !r.Term.Shared && !(r.Wait && (r.Behind || line.waits(r.Term.Name) || line.owes(r.Term.Name))) {
 			asked, some = append(asked, i), append(some, r)
 		}
 	}
@@ -73,21 +73,21 @@ func fillAnswers(answers []engine.Answer, with engine.Answer) {
 // there should not be, is nil.
 func (s *store) insertMany(ctx context.Context, db *pgdb.DB, batch []engine.Request) ([]*look, error) {
 	inSeconds := func(of func(engine.Request) time.Duration) string {
-		return textArray(batch, func(r engine.Request) string {
+		return notation(batch, func(r engine.Request) string {
 			return strconv.FormatFloat(of(r).Seconds(), 'g', -1, 64)
 		})
 	}
 	args := []any{
-		textArray(batch, func(r engine.Request) string { return r.Term.Name }),
-		textArray(batch, func(r engine.Request) string { return r.Term.ID }),
+		array(batch, func(r engine.Request) string { return r.Term.Name }),
+		array(batch, func(r engine.Request) string { return r.Term.ID }),
 		inSeconds(func(r engine.Request) time.Duration { return r.Term.StaleAfter }),
 		inSeconds(func(r engine.Request) time.Duration { return r.Heartbeat }),
 		inSeconds(func(r engine.Request) time.Duration { return r.AlertAfter }),
-		textArray(batch, func(r engine.Request) string {
+		array(batch, func(r engine.Request) string {
 			text, _ := encodeDetails(r.Details).(string)
 			return text
 		}),
-		boolArray(batch, func(r engine.Request) bool { return r.Wait }),
+		notation(batch, func(r engine.Request) string { return strconv.FormatBool(r.Wait) }),
 		s.channel,
 	}
 	type element struct {

@@ -66,6 +66,7 @@ func bouncer(mode string, size int) func(testing.TB, *pgtest.Server) func(string
 type combination struct {
 	source, way string
 	pollOnly    bool
+	alone       bool // no two requests share a statement
 }
 
 func (c combination) String() string {
@@ -73,24 +74,28 @@ func (c combination) String() string {
 	if c.pollOnly {
 		name += "/PollOnly"
 	}
+	if c.alone {
+		name += "/Alone"
+	}
 	return name
 }
 
 // combinations is the table: every source by every way, and polling by choice.
 // Lib/pq is in module tests, which may require it.
 var combinations = []combination{
-	{"DSN", "direct", false}, {"DSN", "direct", true},
-	{"DSN", "transaction", false}, {"DSN", "session", false}, {"DSN", "statement", false},
-	{"Pool", "direct", false}, {"Pool", "transaction", false},
-	{"SQL", "direct", false}, {"SQL", "transaction", false}, {"SQL", "session", false}, {"SQL", "statement", false},
+	{"DSN", "direct", false, false}, {"DSN", "direct", true, false},
+	{"DSN", "direct", false, true},
+	{"DSN", "transaction", false, false}, {"DSN", "session", false, false}, {"DSN", "statement", false, false},
+	{"Pool", "direct", false, false}, {"Pool", "transaction", false, false},
+	{"SQL", "direct", false, false}, {"SQL", "transaction", false, false}, {"SQL", "session", false, false}, {"SQL", "statement", false, false},
 }
 
 // covered are combinations that another one stands for, with the reason.
 var covered = map[combination]string{
-	{"Pool", "direct", true}:     "a pool is a recipe for the connections of a string, and polling knows no source",
-	{"Pool", "session", false}:   "a pool is a recipe for the connections of a string",
-	{"Pool", "statement", false}: "a pool is a recipe for the connections of a string",
-	{"SQL", "direct", true}:      "polls over a *sql.DB are what its poolers get",
+	{"Pool", "direct", true, false}:     "a pool is a recipe for the connections of a string, and polling knows no source",
+	{"Pool", "session", false, false}:   "a pool is a recipe for the connections of a string",
+	{"Pool", "statement", false, false}: "a pool is a recipe for the connections of a string",
+	{"SQL", "direct", true, false}:      "polls over a *sql.DB are what its poolers get",
 }
 
 // TestCombinations fails when a way to use the engine is not tried.
@@ -98,7 +103,7 @@ func TestCombinations(t *testing.T) {
 	for source := range sources {
 		for way := range ways {
 			for _, pollOnly := range []bool{false, true} {
-				c := combination{source, way, pollOnly}
+				c := combination{source, way, pollOnly, false}
 				if pollOnly && way != "direct" {
 					continue // nobody listens there anyway
 				}
@@ -116,7 +121,7 @@ func underTest() []combination {
 	if !pgtest.Race {
 		return combinations
 	}
-	return []combination{{"DSN", "direct", false}, {"DSN", "direct", true}, {"SQL", "direct", false}, {"Pool", "transaction", false}}
+	return []combination{{"DSN", "direct", false, false}, {"DSN", "direct", true, false}, {"SQL", "direct", false, false}, {"Pool", "transaction", false, false}}
 }
 
 // TestContract runs the whole contract over all combinations at once: its cases
@@ -160,6 +165,42 @@ func BenchmarkContract(b *testing.B) {
 	})
 }
 
+// alone is an engine without group commit: what comes together is sent one after
+// the other.
+type alone struct {
+	engine.Engine
+	engine.Guarder
+	engine.Queuer
+	engine.Inspector
+	engine.Forcer
+}
+
+func withoutBatches(eng engine.Engine, yes bool) engine.Engine {
+	if !yes {
+		return eng
+	}
+	return alone{eng, eng.(engine.Guarder), eng.(engine.Queuer), eng.(engine.Inspector), eng.(engine.Forcer)}
+}
+
+func (e alone) Acquire(ctx context.Context, batch []engine.Request) []engine.Answer {
+	return each(ctx, batch, e.Engine.Acquire)
+}
+
+func (e alone) Renew(ctx context.Context, batch []engine.Term) []engine.Standing {
+	return each(ctx, batch, e.Engine.Renew)
+}
+
+func (e alone) Release(ctx context.Context, batch []engine.Term) []engine.Removal {
+	return each(ctx, batch, e.Engine.Release)
+}
+
+func each[In, Out any](ctx context.Context, batch []In, call func(context.Context, []In) []Out) (all []Out) {
+	for i := range batch {
+		all = append(all, call(ctx, batch[i:i+1])...)
+	}
+	return all
+}
+
 var tables atomic.Int64
 
 // contractHarness is a table of its own, with a relay before each client that
@@ -171,7 +212,13 @@ func contractHarness(t testing.TB, direct string, through func(string) string, c
 		dsn = through(dsn)
 	}
 	pgtest.Must(t, lease.Migrate(t.Context(), dsn, opts))
-	build := func(dsn string) (engine.Engine, error) { return sources[c.source](t, dsn, opts) }
+	build := func(dsn string) (engine.Engine, error) {
+		eng, err := sources[c.source](t, dsn, opts)
+		if err != nil {
+			return nil, err
+		}
+		return withoutBatches(eng, c.alone), nil
+	}
 	var relays contract.Relays
 	h := enginetest.Harness{
 		Abilities: enginetest.PerHoldTiming | enginetest.Tokens | enginetest.Guard |

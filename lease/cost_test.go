@@ -12,6 +12,8 @@ func TestRoundTrips(t *testing.T) {
 	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
 	dsn := database(t, nil)
 	c := start(t, proxy.DSN(dsn), nil)
+	c.pruning.Lock() // now and then a release is followed by a look for what is old
+	defer c.pruning.Unlock()
 	// A new text takes a second round trip once for each connection.
 	other := c.take(request("warm"))
 	c.busy(request("warm"))

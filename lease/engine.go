@@ -128,7 +128,7 @@ func (s *store) Start(ctx context.Context, sink engine.Sink) error {
 		}
 		s.db = db
 	}
-	if err := schema.Verify(ctx, s.db, s.set.names); err != nil {
+	if err := schema.Usable(ctx, s.db, s.set.names); err != nil {
 		// Nothing is left open; the next Start begins anew.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 		defer cancel()

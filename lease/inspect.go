@@ -135,7 +135,7 @@ func scanStatus(row pgdb.Row) (engine.Status, error) {
 	if promised {
 		st.Token = orZero(token)
 		st.Heartbeat, st.AlertAfter = duration(interval), duration(alert)
-		st.Details = decodeDetails(details)
+		st.Details = decodeDetails([]byte(orZero(details)))
 		st.StopAsked = stop
 	}
 	late := max(st.AlertAfter, 2*st.Heartbeat)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,11 @@ const (
 	// must not be late.
 	sweepEvery = 5 * time.Millisecond
 	sweepBurst = 10
+
+	// listenOn is how much longer than anybody waits we listen: where a lock goes
+	// from one goroutine of this client to the next, or to and fro between clients,
+	// LISTEN and UNLISTEN each time would cost as much as all else.
+	listenOn = time.Second
 
 	// wakeTries is how often an offer that met a locked row is tried.
 	wakeTries = 3
@@ -40,11 +46,13 @@ type line struct {
 
 	mu      sync.Mutex
 	names   map[string]struct{}  // that we wait for
-	ear     *pgdb.Listener       // while there are any
+	ear     *pgdb.Listener       // while there are any, and a little longer
+	deafAt  time.Time            // when that is over, while there are none
 	heard   bool                 // a notification has come
 	again   bool                 // the listening connection is new
 	spent   time.Time            // the sweeps until now are paid for until then, see take
 	due     map[string]time.Time // names to offer, and when
+	now     []string             // those that are being offered
 	closing bool
 }
 
@@ -93,24 +101,48 @@ func (l *line) waits(name string) bool {
 // left notes that we no longer wait for name.
 func (l *line) left(name string) {
 	l.mu.Lock()
-	delete(l.names, name)
-	var ear *pgdb.Listener
-	if len(l.names) == 0 {
-		ear, l.ear = l.ear, nil
+	defer l.mu.Unlock()
+	if _, ok := l.names[name]; !ok {
+		return
 	}
-	l.mu.Unlock()
-	if ear != nil {
-		ear.Close()
+	delete(l.names, name)
+	if len(l.names) == 0 && l.ear != nil {
+		l.deafAt = time.Now().Add(listenOn)
+		l.poke()
 	}
 }
 
-// hear takes a notification, whose text means nothing.
+// hear takes a notification, whose text means nothing. Where only one name can be
+// meant, it is told here and now: each switch to another goroutine is a part of
+// the hand-over.
 func (l *line) hear(_ string, reconnected bool) {
 	l.mu.Lock()
+	if len(l.names) == 1 && !reconnected && !l.heard && !l.again && l.afford(time.Now()) == 0 {
+		var only string
+		for name := range l.names {
+			only = name
+		}
+		l.mu.Unlock()
+		l.sink.Freed(only)
+		return
+	}
 	l.heard = l.heard || !reconnected
 	l.again = l.again || reconnected
 	l.mu.Unlock()
 	l.poke()
+}
+
+// afford pays for a sweep, or returns how long there is no credit for one: each
+// costs sweepEvery, and credit is given for sweepBurst. Called with mu held.
+func (l *line) afford(now time.Time) time.Duration {
+	if l.spent.Before(now) {
+		l.spent = now
+	}
+	if rest := l.spent.Sub(now) - (sweepBurst-1)*sweepEvery; rest > 0 {
+		return rest
+	}
+	l.spent = l.spent.Add(sweepEvery)
+	return 0
 }
 
 // wake offers name to the first in its line, off the caller's path.
@@ -137,12 +169,16 @@ func (l *line) run() {
 	defer timer.Stop()
 	for {
 		todo := l.take()
+		if todo.ear != nil {
+			todo.ear.Close()
+		}
 		if todo.sweep {
 			l.sweep(todo.all)
 		}
 		for _, name := range todo.offers {
 			l.offer(name)
 		}
+		l.offered()
 		if todo.closing {
 			l.handOn()
 			return
@@ -159,6 +195,7 @@ func (l *line) run() {
 type todo struct {
 	sweep, all bool
 	offers     []string
+	ear        *pgdb.Listener // that nobody needs any more
 	closing    bool
 	next       time.Duration
 }
@@ -169,17 +206,19 @@ func (l *line) take() todo {
 	t := todo{closing: l.closing, next: time.Hour}
 	now := time.Now()
 	if l.heard || l.again {
-		// Each sweep costs sweepEvery, and credit is given for sweepBurst.
-		if l.spent.Before(now) {
-			l.spent = now
-		}
-		if rest := l.spent.Sub(now) - (sweepBurst-1)*sweepEvery; rest > 0 {
-			// What else is heard until then is the same sweep. Offers do not
-			// wait for it.
-			t.next = rest
-		} else {
+		// What else is heard until it can be afforded is the same sweep. Offers do
+		// not wait for it.
+		if t.next = l.afford(now); t.next == 0 {
+			t.next = time.Hour
 			t.sweep, t.all = true, l.again
-			l.heard, l.again, l.spent = false, false, l.spent.Add(sweepEvery)
+			l.heard, l.again = false, false
+		}
+	}
+	if l.ear != nil && len(l.names) == 0 {
+		if wait := l.deafAt.Sub(now); wait > 0 {
+			t.next = min(t.next, wait)
+		} else {
+			t.ear, l.ear = l.ear, nil
 		}
 	}
 	for name, at := range l.due {
@@ -190,7 +229,23 @@ func (l *line) take() todo {
 		delete(l.due, name)
 		t.offers = append(t.offers, name)
 	}
+	l.now = t.offers
 	return t
+}
+
+// owes reports whether this client is about to offer name to others who wait for
+// it, or watches over an offer that it has made.
+func (l *line) owes(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, due := l.due[name]
+	return due || slices.Contains(l.now, name)
+}
+
+func (l *line) offered() {
+	l.mu.Lock()
+	l.now = nil
+	l.mu.Unlock()
 }
 
 // offer makes the offer that is due, and sees to the next one.

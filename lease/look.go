@@ -2,6 +2,8 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -51,7 +53,7 @@ func (s *store) attempt(ctx context.Context, db *pgdb.DB, r engine.Request, inLi
 	}
 	args := []any{
 		r.Term.Name, r.Term.ID, micro(r.Term.StaleAfter), micro(r.Heartbeat), micro(r.AlertAfter),
-		encodeDetails(r.Details), micro(s.set.peerStaleAfter), r.Judge, r.Take, textArray(r.Own, self),
+		encodeDetails(r.Details), micro(s.set.peerStaleAfter), r.Judge, r.Take, array(r.Own, self),
 		r.Wait, s.channel,
 	}
 	l, _, err := single(ctx, db, pgdb.Work, s.sql.take, args, scanTake)
@@ -64,11 +66,14 @@ func (s *store) insert(ctx context.Context, db *pgdb.DB, r engine.Request) (*loo
 		r.Term.Name, r.Term.ID, r.Term.StaleAfter.Seconds(), r.Heartbeat.Seconds(), r.AlertAfter.Seconds(),
 		encodeDetails(r.Details), r.Wait, s.channel,
 	}
-	l, _, err := single(ctx, db, pgdb.Work, s.sql.acquire, args, func(row pgdb.Row) (*look, error) {
+	l, found, err := single(ctx, db, pgdb.Work, s.sql.acquire, args, func(row pgdb.Row) (*look, error) {
 		return s.scanInsert(row)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case !found:
+		l = &look{}
 	}
 	l.judge(r)
 	return l, nil
@@ -93,19 +98,27 @@ func (l *look) judge(r engine.Request) {
 // scanInsert reads what acquire.sql returns, after the columns in first.
 func (s *store) scanInsert(row pgdb.Row, first ...any) (*look, error) {
 	var (
-		l                                          look
-		id, promisedBy, details                    *string
-		acquired, since, now, staleAfter, interval *float64
-		beat                                       *int64
+		l        look
+		acquired *float64
+		server   *int64
+		facts    *string
 	)
-	err := row.Scan(append(first, &l.token, &acquired, &l.server,
-		&id, &promisedBy, &since, &beat, &now, &staleAfter, &interval, &details)...)
-	if err != nil {
+	if err := row.Scan(append(first, &l.token, &acquired, &server, &facts)...); err != nil {
 		return nil, err
 	}
-	l.acquiredAt = secondsSince1970(acquired)
-	if id == nil {
+	l.server, l.acquiredAt = orZero(server), secondsSince1970(acquired)
+	if facts == nil {
 		return &l, nil
+	}
+	var (
+		id, promisedBy                   *string
+		since, now, staleAfter, interval *float64
+		beat                             *int64
+		details                          json.RawMessage
+	)
+	into := []any{&id, &promisedBy, &since, &beat, &now, &staleAfter, &interval, &details}
+	if err := json.Unmarshal([]byte(*facts), &into); err != nil {
+		return nil, fmt.Errorf("what the statement says about a holder: %w", err)
 	}
 	l.promised = orZero(promisedBy) == *id
 	l.rival = &engine.Rival{
@@ -167,7 +180,7 @@ func scanTake(row pgdb.Row) (*look, error) {
 		}
 		if l.promised {
 			l.rival.Interval = duration(interval)
-			l.rival.Details = decodeDetails(details)
+			l.rival.Details = decodeDetails([]byte(orZero(details)))
 		}
 	}
 	if seen != nil {

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/internal/pgdb"
@@ -56,7 +57,8 @@ func (s *store) releaseBatch(ctx context.Context, db *pgdb.DB, batch []engine.Te
 		there   bool  // when the statement began
 	}
 	args := []any{
-		textArray(batch, termName), textArray(batch, termID), intArray(batch, termToken), boolArray(batch, noted),
+		array(batch, termName), array(batch, termID), array(batch, termToken),
+		notation(batch, func(t engine.Term) string { return strconv.FormatBool(noted(t)) }),
 	}
 	fates, err := query(ctx, db, pgdb.Work, s.sql.releaseBatch, args, func(row pgdb.Row) (f fate, err error) {
 		return f, row.Scan(&f.n, &f.waiting, &f.there)

@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pgmutex/pgmutex/engine"
@@ -55,11 +57,16 @@ func fill(standings []engine.Standing, with engine.Standing) []engine.Standing {
 
 // renewMany fills in the terms that were renewed.
 func (s *store) renewMany(ctx context.Context, db *pgdb.DB, batch []engine.Term, standings []engine.Standing) error {
+	// In the order in which they were granted, which is that of their rows: of ten
+	// thousand, in any other order, the server spends a third more on them.
+	order := indexes(len(batch))
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(batch[i].Token, batch[j].Token) })
+	batch = array(order, func(i int) engine.Term { return batch[i] })
 	args := []any{
-		textArray(batch, termName), textArray(batch, termID), intArray(batch, termToken),
+		array(batch, termName), array(batch, termID), array(batch, termToken),
 	}
 	if clock.Elapsed() >= time.Duration(s.aroundUntil.Load()) {
-		all, err := s.renewBatch(ctx, db, args, standings)
+		all, err := s.renewBatch(ctx, db, args, batch, order, standings)
 		switch {
 		case all:
 			return nil
@@ -81,26 +88,27 @@ func (s *store) renewMany(ctx context.Context, db *pgdb.DB, batch []engine.Term,
 		return err
 	}
 	for _, k := range rows {
-		standings[k.n-1] = engine.Standing{Health: engine.Held, Stop: k.stop, StopBy: k.by}
+		standings[order[k.n-1]] = engine.Standing{Health: engine.Held, Stop: k.stop, StopBy: k.by}
 	}
 	return nil
 }
 
 // renewBatch renews all terms or says that it did not.
-func (s *store) renewBatch(ctx context.Context, db *pgdb.DB, args []any, standings []engine.Standing) (all bool, err error) {
+func (s *store) renewBatch(ctx context.Context, db *pgdb.DB, args []any, batch []engine.Term, order []int, standings []engine.Standing) (all bool, err error) {
 	type answer struct {
-		n, count int64
-		by       string
+		asked string // the term that is asked to stop; empty for the number
+		count int64
+		by    string
 	}
 	rows, err := query(ctx, db, pgdb.Keep, s.sql.renewBatch, args, func(row pgdb.Row) (a answer, err error) {
-		return a, row.Scan(&a.n, &a.count, &a.by)
+		return a, row.Scan(&a.asked, &a.count, &a.by)
 	})
 	if err != nil {
 		return false, err
 	}
 	for _, a := range rows {
-		if a.n == 0 {
-			all = a.count == int64(len(standings))
+		if a.asked == "" {
+			all = a.count == int64(len(batch))
 		}
 	}
 	if !all {
@@ -108,8 +116,9 @@ func (s *store) renewBatch(ctx context.Context, db *pgdb.DB, args []any, standin
 	}
 	fill(standings, engine.Standing{Health: engine.Held})
 	for _, a := range rows {
-		if a.n > 0 {
-			standings[a.n-1].Stop, standings[a.n-1].StopBy = true, a.by
+		i := slices.IndexFunc(batch, func(t engine.Term) bool { return t.ID == a.asked })
+		if i >= 0 {
+			standings[order[i]].Stop, standings[order[i]].StopBy = true, a.by
 		}
 	}
 	return true, nil
@@ -162,7 +171,7 @@ func (s *store) Explain(ctx context.Context, batch []engine.Term) []engine.Stand
 		n                int64
 		holder, how, who *string
 	}
-	args := []any{textArray(batch, termName), textArray(batch, termID)}
+	args := []any{array(batch, termName), array(batch, termID)}
 	traces, err := query(ctx, db, pgdb.Work, s.sql.explain, args, func(row pgdb.Row) (t trace, err error) {
 		return t, row.Scan(&t.n, &t.holder, &t.how, &t.who)
 	})

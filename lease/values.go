@@ -2,57 +2,33 @@ package lease
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// Arrays travel as text, in the server's own notation: that is what pgx in all
-// its modes and every database/sql driver pass on alike.
-
-func textArray[T any](list []T, text func(T) string) string {
-	var b strings.Builder
-	b.WriteByte('{')
+// array makes the argument for an array of text or of whole numbers. It is never
+// nil, which would be NULL. Reading thousands of elements in the server's own
+// notation cost it half as much as renewing them, hence a list and not a text.
+func array[T, V any](list []T, value func(T) V) []V {
+	values := make([]V, len(list))
 	for i, v := range list {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('"')
-		for _, c := range []byte(text(v)) {
-			if c == '"' || c == '\\' {
-				b.WriteByte('\\')
-			}
-			b.WriteByte(c)
-		}
-		b.WriteByte('"')
+		values[i] = value(v)
 	}
-	b.WriteByte('}')
-	return b.String()
+	return values
 }
 
 func self(s string) string { return s }
 
-func intArray[T any](list []T, number func(T) int64) string {
+// notation makes the argument for an array of what needs no quotes, in the
+// server's own notation: not every driver passes on lists of such values.
+func notation[T any](list []T, text func(T) string) string {
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, v := range list {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.FormatInt(number(v), 10))
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-func boolArray[T any](list []T, truth func(T) bool) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, v := range list {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.FormatBool(truth(v)))
+		b.WriteString(text(v))
 	}
 	b.WriteByte('}')
 	return b.String()
@@ -108,12 +84,9 @@ func noZero(s string) string {
 
 // decodeDetails reads what anybody may have written: what is no object is left
 // out, and what is no string is shown as JSON.
-func decodeDetails(text *string) map[string]string {
-	if text == nil {
-		return nil
-	}
+func decodeDetails(text []byte) map[string]string {
 	var raw map[string]json.RawMessage
-	if json.Unmarshal([]byte(*text), &raw) != nil || len(raw) == 0 {
+	if json.Unmarshal(text, &raw) != nil || len(raw) == 0 {
 		return nil
 	}
 	details := make(map[string]string, len(raw))

@@ -35,13 +35,21 @@ func (s *store) wait(ctx context.Context, db *pgdb.DB, line *line, r engine.Requ
 			return answer, true
 		case err != nil:
 			return s.notJoined(ctx, db, err, answer), true
+		case !j.marked && j.ahead > 0 && line.owes(r.Term.Name):
+			// It is theirs, and we see to it that they know. By the time that this
+			// is over, somebody holds the lock who knows of us.
+			answer.Place, answer.RetryIn = j.ahead+1, soon
+			return answer, true
 		case !j.marked && !l.open, j.marked && l.open && l.rival == nil:
 			return engine.Answer{}, false // released, or taken, since we looked
 		}
 		answer.Place = j.ahead + 1
 		answer.Hinted = answer.Hinted && j.promised
 	}
-	if l.open {
+	switch {
+	case l.open && line.owes(r.Term.Name):
+		answer.RetryIn = soon
+	case l.open:
 		answer.RetryIn = s.offer(ctx, db, r, l)
 	}
 	return answer, true
@@ -129,7 +137,7 @@ func (s *store) Leave(ctx context.Context, names []string) error {
 	for _, name := range names {
 		line.left(name)
 	}
-	args := []any{textArray(names, self), s.channel}
+	args := []any{array(names, self), s.channel}
 	offers, err := query(ctx, db, pgdb.Work, s.sql.leave, args, scanString)
 	if err != nil {
 		return fmt.Errorf("leave the line: %w", err)

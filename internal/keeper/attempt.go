@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -66,7 +67,7 @@ type look struct {
 // try makes one attempt. It goes on by itself when ctx ends: a cancelled call
 // would cost most engines their connection and leave in doubt what another moment
 // makes certain. What it brings then is given back.
-func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) look {
+func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string, behind bool) look {
 	term := engine.Term{
 		Name:       ask.Name,
 		ID:         ask.Holder + "~" + nonce(),
@@ -81,12 +82,13 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 		Wait:       ask.Wait,
 		Judge:      judge,
 		Take:       take,
+		Behind:     behind,
 		Own:        k.ghosts(ask.Name),
 	}
 	k.underway(1)
 	// A waiter's later attempts have their own times, and mostly find the lock
 	// held: they would only hold up those who do not.
-	l, ok := k.send(ctx, pending{req, ask.Trust}, judge)
+	l, ok := k.send(ctx, req, ask.Trust, judge)
 	if !ok {
 		return look{ended: true}
 	}
@@ -115,12 +117,14 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string) loo
 // send has one request answered, and is false when ctx has ended or the client was
 // closed first. Whoever ends up with the answer sees it through, and only then is
 // the attempt no longer under way: the caller if it is true.
-func (k *Keeper) send(ctx context.Context, req pending, together bool) (l look, ok bool) {
+func (k *Keeper) send(ctx context.Context, req engine.Request, trust time.Duration, together bool) (l look, ok bool) {
 	if k.detached {
-		call, cancel := context.WithTimeout(ctx, min(req.trust, maxAttempt))
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(trust, maxAttempt))
 		defer cancel()
-		defer context.AfterFunc(k.refused, cancel)()
-		l = k.acquire(call, []engine.Request{req.Request})[0]
+		leave := func() { time.AfterFunc(grace, cancel) }
+		defer context.AfterFunc(ctx, leave)()
+		defer context.AfterFunc(k.refused, leave)()
+		l = k.acquire(call, []engine.Request{req})[0]
 		left := ctx.Err() != nil || k.refusing()
 		if left && (l.Outcome == engine.Unknown || l.Outcome == engine.Failed) {
 			k.drop(req.Term, l)
@@ -129,52 +133,67 @@ func (k *Keeper) send(ctx context.Context, req pending, together bool) (l look, 
 		}
 		return l, true
 	}
-	var abandoned atomic.Bool
-	answer := make(chan look, 1)
+	p := newPending(req, trust)
+	if together {
+		if !k.acquires.put(p) {
+			k.underway(-1)
+			return look{}, false
+		}
+		if l, ok = k.await(ctx, p); !ok || !l.Alone {
+			return l, ok
+		}
+		p = newPending(req, trust)
+	}
 	if !k.spawn(func() {
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(req.trust, maxAttempt))
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(trust, maxAttempt))
 		defer cancel()
 		defer context.AfterFunc(k.stop, cancel)()
-		l := k.ask(call, req, together)
-		// Either the caller leaves or the answer is delivered, never both.
-		if abandoned.CompareAndSwap(false, true) {
-			answer <- l
-			return
-		}
-		k.drop(req.Term, l)
-		k.underway(-1)
+		k.answered(p, k.acquire(call, []engine.Request{req})[0])
 	}) {
 		k.underway(-1)
 		return look{}, false
 	}
-	l, ok = k.await(ctx, answer)
-	if !ok && !abandoned.CompareAndSwap(false, true) {
-		return <-answer, true // it came in this very moment
+	return k.await(ctx, p)
+}
+
+// A pending request waits for its answer.
+type pending struct {
+	engine.Request
+	trust  time.Duration
+	answer chan look
+	// Either its caller leaves or the answer is delivered, never both: who sets
+	// this first decides.
+	over atomic.Bool
+}
+
+func newPending(req engine.Request, trust time.Duration) *pending {
+	return &pending{Request: req, trust: trust, answer: make(chan look, 1)}
+}
+
+// answered passes the answer on, or sees it through where nobody waits for it.
+func (k *Keeper) answered(p *pending, l look) {
+	if p.over.CompareAndSwap(false, true) {
+		p.answer <- l
+		return
 	}
-	return l, ok
+	k.drop(p.Term, l)
+	k.underway(-1)
+}
+
+// busyForBoth reports whether l, the answer to one try, is as good for another one
+// that was waiting to be sent: somebody held the name after both had been asked.
+func busyForBoth(l look, asked, other *pending) bool {
+	return l.Outcome == engine.Busy && !l.Alone && l.Holder != nil && !asked.Wait && !other.Wait &&
+		asked.Term.Shared == other.Term.Shared && !slices.Contains(other.Own, l.Holder.ID)
 }
 
 // maxBatch bounds one call, so that its statement stays one of milliseconds.
 const maxBatch = 256
 
-// ask sends the request, with others if there are any.
-func (k *Keeper) ask(ctx context.Context, req pending, together bool) look {
-	if together {
-		l, ok := k.acquires.do(ctx, req)
-		if !ok {
-			l = look{Answer: engine.Answer{Outcome: engine.Failed, Err: context.Cause(ctx)}}
-		}
-		if !l.Alone {
-			return l
-		}
-	}
-	return k.acquire(ctx, []engine.Request{req.Request})[0]
-}
-
 // acquireBatch is acquire for requests of several callers. An answer after the
 // trust of all of them is of no use to anybody, and a call that hangs holds up
 // those who come after it.
-func (k *Keeper) acquireBatch(batch []pending) []look {
+func (k *Keeper) acquireBatch(batch []*pending) []look {
 	bound := time.Duration(0)
 	requests := make([]engine.Request, len(batch))
 	for i, p := range batch {
@@ -183,12 +202,6 @@ func (k *Keeper) acquireBatch(batch []pending) []look {
 	ctx, cancel := context.WithTimeout(k.stop, min(bound, maxAttempt))
 	defer cancel()
 	return k.acquire(ctx, requests)
-}
-
-// A pending request waits for its turn to be sent.
-type pending struct {
-	engine.Request
-	trust time.Duration
 }
 
 // acquire makes one call. Trust counts from before the request leaves our
@@ -208,10 +221,10 @@ func (k *Keeper) acquire(ctx context.Context, batch []engine.Request) []look {
 }
 
 // await waits for the answer until ctx ends or the client is closed, and a
-// little longer. It is false when there was none by then.
-func (k *Keeper) await(ctx context.Context, answer <-chan look) (l look, ok bool) {
+// little longer. It is false when there was none by then, and the caller has left.
+func (k *Keeper) await(ctx context.Context, p *pending) (l look, ok bool) {
 	select {
-	case l := <-answer:
+	case l := <-p.answer:
 		return l, true
 	case <-ctx.Done():
 	case <-k.refused.Done():
@@ -219,11 +232,17 @@ func (k *Keeper) await(ctx context.Context, answer <-chan look) (l look, ok bool
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
-	case l := <-answer:
+	case l := <-p.answer:
 		return l, true
 	case <-timer.C:
-		return look{}, false
 	}
+	switch {
+	case k.acquires.withdraw(p): // it was never sent
+		k.underway(-1)
+	case !p.over.CompareAndSwap(false, true):
+		return <-p.answer, true // it came in this very moment
+	}
+	return look{}, false
 }
 
 // drop sees to it that nothing of an attempt stays in the store.

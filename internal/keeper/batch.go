@@ -1,127 +1,187 @@
 package keeper
 
 import (
-	"context"
+	"slices"
 	"sync"
+	"time"
 )
 
 // A batcher makes one call at a time and gathers what is asked for meanwhile
 // into the next one: a lone request pays nothing for it, and the more there are
 // at once, the less each of them costs the store.
 //
-// It has no goroutine of its own. Whoever finds no call under way makes one, for
-// itself and for all who wait; whoever comes to wait is woken either with an
-// answer, or to make the next call.
-type batcher[In, Out any] struct {
-	call func(batch []In) []Out // bounds itself: it serves many contexts
-	name func(In) string        // no two of one call have the same
-	most int
+// What comes of a request goes to deliver, whoever waits for it or not. A
+// goroutine makes the calls while there is something to ask for; [batcher.now]
+// makes the one of a lone request where it is.
+type batcher[In comparable, Out any] struct {
+	call    func(batch []In) []Out // bounds itself: it serves many contexts
+	deliver func(in In, out Out)
+	name    func(In) string // no two of one call have the same
+	// shares, where it is set, reports whether the answer to one request is right
+	// for another one of its name, which had come before the call was made.
+	shares func(out Out, asked, other In) bool
+	most   int
+	turn   *turn
+	spawn  func(func()) bool
 
 	mu    sync.Mutex
-	busy  bool
-	queue []*place[In, Out]
+	busy  bool // somebody makes calls
+	queue []In
 }
 
-// A place is a request that waits for its answer.
-type place[In, Out any] struct {
-	in   In
-	out  Out
-	lead chan bool // true: make the next call; false: out is the answer
-}
-
-// do has in answered. It is false when ctx ended before in was handed to a
-// call; from then on it waits for that call.
-func (b *batcher[In, Out]) do(ctx context.Context, in In) (out Out, ok bool) {
-	p := &place[In, Out]{in: in, lead: make(chan bool, 1)}
-	b.mu.Lock()
-	b.queue = append(b.queue, p)
-	if !b.busy {
-		b.busy = true
-		p.lead <- true
-	}
-	b.mu.Unlock()
-
-	select {
-	case lead := <-p.lead:
-		if lead {
-			b.serve(p)
-		}
-		return p.out, true
-	case <-ctx.Done():
-	}
-	if b.withdraw(p) {
-		return out, false
-	}
-	if <-p.lead {
-		// Ours to make although we do not want it any more: the others wait.
-		b.serve(p)
-	}
-	return p.out, true
-}
-
-// withdraw takes p out of the queue; false when it has been handed to a call or
-// is to make one.
-func (b *batcher[In, Out]) withdraw(p *place[In, Out]) bool {
+// put asks for in, off the caller's path. It is false where nobody is left to
+// ask, and nothing will come of it.
+func (b *batcher[In, Out]) put(in In) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, q := range b.queue {
-		if q == p && len(p.lead) == 0 {
-			b.queue = append(b.queue[:i], b.queue[i+1:]...)
-			return true
-		}
-	}
-	return false
-}
-
-// serve makes one call, for leader and for whoever else waits, and then hands
-// the next one to the first of those who have come meanwhile.
-func (b *batcher[In, Out]) serve(leader *place[In, Out]) {
-	b.mu.Lock()
-	batch := b.pick(leader)
-	b.mu.Unlock()
-
-	in := make([]In, len(batch))
-	for i, p := range batch {
-		in[i] = p.in
-	}
-	out := b.call(in)
-
-	b.mu.Lock()
-	b.busy = len(b.queue) > 0
+	b.queue = append(b.queue, in)
 	if b.busy {
-		b.queue[0].lead <- true
+		return true
 	}
+	if !b.spawn(b.serve) {
+		b.queue = b.queue[:len(b.queue)-1]
+		return false
+	}
+	b.busy = true
+	return true
+}
+
+// now is put, but makes the call itself where in is all that there is to ask
+// for: two switches of goroutines are a tenth of a release.
+func (b *batcher[In, Out]) now(in In) bool {
+	b.mu.Lock()
+	if b.busy || !b.turn.free() {
+		b.mu.Unlock()
+		return b.put(in)
+	}
+	b.busy = true
 	b.mu.Unlock()
-	for i, p := range batch {
-		if i < len(out) {
-			p.out = out[i]
+	out := b.call([]In{in})
+	b.turn.give()
+
+	b.mu.Lock()
+	b.busy = len(b.queue) > 0 && b.spawn(b.serve)
+	b.mu.Unlock()
+	b.answer(in, out, 0)
+	return true
+}
+
+// withdraw takes in out of the queue; false when it has been handed to a call.
+func (b *batcher[In, Out]) withdraw(in In) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue, in)
+	if i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
+	}
+	return i >= 0
+}
+
+// serve makes calls until nothing is asked for any more.
+func (b *batcher[In, Out]) serve() {
+	for {
+		b.mu.Lock()
+		b.busy = len(b.queue) > 0
+		if !b.busy {
+			b.mu.Unlock()
+			return
 		}
-		if p != leader {
-			p.lead <- false
+		b.mu.Unlock()
+		// Whoever comes while the other kind of call is made is still in time.
+		ours := b.turn.take()
+		b.mu.Lock()
+		batch, twins := b.pick()
+		b.mu.Unlock()
+		var out []Out
+		if len(batch) > 0 { // it may have been withdrawn
+			out = b.call(batch)
+		}
+		if ours {
+			b.turn.give()
+		}
+		for i, in := range batch {
+			b.answer(in, out, i)
+			for _, other := range twins[b.name(in)] {
+				if i < len(out) && b.shares(out[i], in, other) && b.withdraw(other) {
+					b.deliver(other, out[i])
+				}
+			}
 		}
 	}
 }
 
-// pick takes the leader and as many others as fit out of the queue.
-func (b *batcher[In, Out]) pick(leader *place[In, Out]) []*place[In, Out] {
-	batch := []*place[In, Out]{leader}
-	if len(b.queue) == 1 {
-		b.queue = b.queue[:0]
-		return batch
+func (b *batcher[In, Out]) answer(in In, outs []Out, i int) {
+	var out Out
+	if i < len(outs) {
+		out = outs[i]
 	}
-	names := map[string]bool{b.name(leader.in): true}
+	b.deliver(in, out)
+}
+
+// pick takes as many as fit out of the queue, in their order, and returns those
+// of the same names that it leaves there.
+func (b *batcher[In, Out]) pick() (batch []In, twins map[string][]In) {
+	if len(b.queue) < 2 {
+		batch = b.queue
+		b.queue = nil
+		return batch, nil
+	}
+	names := make(map[string]bool, len(b.queue))
 	rest := b.queue[:0]
-	for _, p := range b.queue {
-		switch name := b.name(p.in); {
-		case p == leader:
-		case len(batch) < b.most && !names[name]:
+	for _, in := range b.queue {
+		name := b.name(in)
+		if len(batch) < b.most && !names[name] {
 			names[name] = true
-			batch = append(batch, p)
-		default:
-			rest = append(rest, p)
+			batch = append(batch, in)
+			continue
+		}
+		rest = append(rest, in)
+		if names[name] && b.shares != nil {
+			if twins == nil {
+				twins = map[string][]In{}
+			}
+			twins[name] = append(twins[name], in)
 		}
 	}
 	clear(b.queue[len(rest):])
 	b.queue = rest
-	return batch
+	return batch, twins
 }
+
+// A turn is what two batchers share whose calls the store takes one after the
+// other anyway: the second of two calls that are made at once would have gathered
+// nobody while it waited in the engine.
+type turn struct{ taken chan struct{} }
+
+func newTurn() *turn { return &turn{make(chan struct{}, 1)} }
+
+// gatherMost bounds the wait for the other's call. One that is slow is no reason
+// to hold up this one, which may have nothing to do with it.
+const gatherMost = 50 * time.Millisecond
+
+// free takes the turn if nobody has it.
+func (t *turn) free() bool {
+	select {
+	case t.taken <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// take waits for the turn and reports whether it got it in time.
+func (t *turn) take() bool {
+	if t.free() {
+		return true
+	}
+	timer := time.NewTimer(gatherMost)
+	defer timer.Stop()
+	select {
+	case t.taken <- struct{}{}:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (t *turn) give() { <-t.taken }

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -118,47 +119,163 @@ func TestWhatABatchCannotDoIsAskedAlone(t *testing.T) {
 	})
 }
 
+// Tries at one name that wait for a call share the answer that somebody else holds
+// it, and no other answer; whoever comes during a call is not answered by it.
+func TestTriesAtOneNameShareABusyAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20
+		held := true
+		f := &fake{acquire: func(context.Context, engine.Request) engine.Answer {
+			time.Sleep(time.Millisecond)
+			if held {
+				return busy(rival("1", 0))
+			}
+			return engine.Answer{Outcome: engine.Granted}
+		}}
+		w := newWorld(t, f)
+		defer w.stopNow()
+		all := func() (granted int) {
+			results := make(chan Result, n)
+			for range n {
+				go func() { results <- w.Try(t.Context(), ask("x", nil)) }()
+			}
+			for range n {
+				switch res := <-results; {
+				case res.Lease != nil:
+					granted++
+				case !res.Busy || res.Rival == nil:
+					t.Errorf("%+v", res)
+				}
+			}
+			return granted
+		}
+		if granted, calls := all(), len(f.requests); granted != 0 || calls > 2 {
+			t.Errorf("%d granted, %d requests sent for %d tries", granted, calls, n)
+		}
+		if w.count(Contended) != n {
+			t.Errorf("%d events, want %d", w.count(Contended), n)
+		}
+		// This engine grants to everybody, so each grant was asked for.
+		held = false
+		before := len(f.requests)
+		if granted := all(); granted != n || len(f.requests)-before != n {
+			t.Errorf("%d granted by %d requests", granted, len(f.requests)-before)
+		}
+	})
+}
+
 func TestBatcherUnderCancellation(t *testing.T) {
-	var inside, answered atomic.Int32
-	b := batcher[int, int]{
-		name: func(i int) string { return fmt.Sprint(i % 7) },
+	type item struct {
+		n        int
+		answered atomic.Int32
+	}
+	var inside, gathered, withdrawn atomic.Int32
+	var work, items sync.WaitGroup
+	b := batcher[*item, int]{
+		name: func(i *item) string { return fmt.Sprint(i.n % 7) },
 		most: 5,
-		call: func(batch []int) []int {
+		turn: newTurn(),
+		spawn: func(fn func()) bool {
+			work.Go(fn)
+			return true
+		},
+		call: func(batch []*item) []int {
 			if inside.Add(1) != 1 || len(batch) > 5 {
 				t.Error("two calls at a time, or one too large")
 			}
 			defer inside.Add(-1)
+			gathered.Store(max(gathered.Load(), int32(len(batch))))
 			out := make([]int, len(batch))
 			for i, v := range batch {
-				out[i] = v * 2
+				out[i] = v.n * 2
 			}
 			time.Sleep(time.Duration(len(batch)) * 10 * time.Microsecond)
 			return out
 		},
+		deliver: func(i *item, out int) {
+			if out != i.n*2 || i.answered.Add(1) != 1 {
+				t.Errorf("%d: answered with %d, or twice", i.n, out)
+			}
+			items.Done()
+		},
 	}
 	var wg sync.WaitGroup
-	for i := range 400 {
+	for i := range 100 {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%20)*100*time.Microsecond)
-			defer cancel()
-			for j := range 20 {
-				if out, ok := b.do(ctx, i*100+j); ok {
-					answered.Add(1)
-					if out != (i*100+j)*2 {
-						t.Errorf("got somebody else's answer: %d", out)
+			for j := range 40 {
+				it := &item{n: i*100 + j}
+				items.Add(1)
+				put := b.put
+				if i%3 == 0 {
+					put = b.now
+				}
+				if !put(it) {
+					t.Error("refused")
+				}
+				if j%2 == 0 {
+					runtime.Gosched()
+				}
+				if j%3 == 0 && b.withdraw(it) {
+					withdrawn.Add(1)
+					if it.answered.Load() != 0 {
+						t.Error("withdrawn and answered")
 					}
+					items.Done()
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if b.busy || len(b.queue) != 0 {
+	items.Wait()
+	work.Wait()
+	if b.busy || len(b.queue) != 0 || !b.turn.free() {
 		t.Fatalf("left busy %v, %d in the queue", b.busy, len(b.queue))
 	}
-	if out, ok := b.do(context.Background(), 21); !ok || out != 42 {
-		t.Fatalf("afterwards: %d, %v", out, ok)
+	if gathered.Load() < 2 || withdrawn.Load() == 0 {
+		t.Fatalf("%d in one call, %d withdrawn: this has shown nothing", gathered.Load(), withdrawn.Load())
 	}
-	if answered.Load() == 0 {
-		t.Fatal("nothing was answered")
-	}
+}
+
+// A call of one kind gathers whoever comes while one of the other kind is made,
+// but a slow one holds it up for no longer than that.
+func TestATurnIsWaitedForButNotForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []int
+		b := batcher[*int, int]{
+			name:    func(i *int) string { return fmt.Sprint(*i) },
+			most:    maxBatch,
+			turn:    newTurn(),
+			spawn:   func(fn func()) bool { go fn(); return true },
+			call:    func(batch []*int) []int { calls = append(calls, len(batch)); return make([]int, len(batch)) },
+			deliver: func(*int, int) {},
+		}
+		last := 0
+		put := func(n int) {
+			for range n {
+				last++
+				i := last
+				b.put(&i)
+			}
+			synctest.Wait()
+		}
+		if !b.turn.free() {
+			t.Fatal("taken")
+		}
+		put(3)
+		time.Sleep(gatherMost / 2)
+		put(4)
+		b.turn.give()
+		synctest.Wait()
+		if len(calls) != 1 || calls[0] != 7 {
+			t.Fatalf("calls of %v, want one of 7", calls)
+		}
+		b.turn.free()
+		put(2)
+		time.Sleep(gatherMost)
+		synctest.Wait()
+		if len(calls) != 2 || b.busy {
+			t.Fatalf("calls of %v", calls)
+		}
+		b.turn.give()
+	})
 }

@@ -12,6 +12,8 @@ import (
 type line struct {
 	waiting []chan struct{} // closed when it is their turn; the first is contending
 	hint    chan struct{}   // capacity 1, for the one that contends
+	holder  *Lease          // what the one that contended before has got, if it got it
+	queued  bool            // others are before us in the store, which will tell us
 }
 
 // stand enters the line for name and returns at our turn. It is false when ctx
@@ -41,13 +43,26 @@ func (k *Keeper) stand(ctx context.Context, name string) (hint <-chan struct{}, 
 	case <-ctx.Done():
 	case <-k.refused.Done():
 	}
-	k.leave(name, turn)
+	k.leave(name, turn, nil)
 	return nil, nil, false
+}
+
+// before returns, once, the lease that the goroutine got which contended for name
+// before the one that does now, if it is held still.
+func (k *Keeper) before(name string) *Lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.lines[name].holder
+	k.lines[name].holder = nil
+	if l == nil || l.removal != nil || l.ending.Load() != nil {
+		return nil
+	}
+	return l
 }
 
 // leave gives up a place in the line, whether it was our turn or not. It is
 // true when nobody of this process waits for the name any more.
-func (k *Keeper) leave(name string, turn chan struct{}) (empty bool) {
+func (k *Keeper) leave(name string, turn chan struct{}, got *Lease) (empty bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.lines[name]
@@ -56,6 +71,9 @@ func (k *Keeper) leave(name string, turn chan struct{}) (empty bool) {
 			continue
 		}
 		l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+		if got != nil {
+			l.holder = got
+		}
 		if i == 0 && len(l.waiting) > 0 {
 			close(l.waiting[0])
 		}
@@ -104,7 +122,7 @@ func (k *Keeper) tryOnce(ctx context.Context, ask *Ask) Result {
 	if res, over := k.over(ctx); over {
 		return res
 	}
-	l := k.try(ctx, ask, true, "")
+	l := k.try(ctx, ask, true, "", false)
 	if l.ended {
 		return k.abandoned(ctx)
 	}
@@ -149,7 +167,7 @@ func (k *Keeper) contend(ctx context.Context, ask *Ask) Result {
 	}
 	c := contender{keeper: k, ask: ask, hint: hint}
 	res := c.run(ctx)
-	empty := k.leave(ask.Name, turn)
+	empty := k.leave(ask.Name, turn, res.Lease)
 	if empty && c.queued && res.Lease == nil {
 		k.leaveQueue(ctx, ask.Name)
 	}
@@ -206,8 +224,15 @@ type contender struct {
 
 func (c *contender) run(ctx context.Context) Result {
 	k := c.keeper
+	// The first attempt after a goroutine of this very client has got the lock
+	// would be in vain, and there is one for each time that it changes hands.
+	behind := k.before(c.ask.Name)
 	for {
-		l := k.try(ctx, c.ask, !c.watch.seen, c.watch.take(k.elapsed()))
+		l := k.try(ctx, c.ask, !c.watch.seen, c.watch.take(k.elapsed()), behind != nil)
+		if behind != nil && l.Outcome == engine.Busy && l.Holder == nil {
+			l.Holder = behind.rival()
+		}
+		behind = nil
 		// Whatever did not certainly fail may have put us into the store's line.
 		c.queued = c.queued || l.ended || l.Outcome == engine.Busy || l.Outcome == engine.Unknown
 		switch {
@@ -233,8 +258,13 @@ func (c *contender) sawBusy(ctx context.Context, l look) {
 	k := c.keeper
 	c.lastErr = nil
 	c.place = l.Place
+	k.mu.Lock()
+	k.lines[c.ask.Name].queued = l.Hinted && l.Place > 1
+	k.mu.Unlock()
 	if l.Holder != nil {
 		c.rival = l.Holder
+	}
+	if l.Holder != nil && l.Holder.Heartbeat != "" {
 		c.watch.look(l.Holder, l.sent, l.arrived)
 		k.rivalAlert(ctx, c.ask, l.Holder, c.watch.ageAt(l.arrived))
 	}

@@ -25,6 +25,12 @@
 // removal at a time, so that no timer ever waits for a call. Everything that
 // was started is joined by [Keeper.Close].
 //
+// Acquisitions and releases that are asked for at the same time travel in one call
+// for each kind, and the kinds take turns (batch.go): while one call is made, the
+// next gathers. Nobody waits for company, and a call that is slow holds the other
+// kind up for 50 ms at most. Tries at one name that wait to be sent share the answer
+// that somebody else holds it, which is all that they may share.
+//
 // A term whose fate is open (an attempt without an answer, a release without a
 // confirmation) is unsettled: it is removed in the background until it is
 // certainly gone or would be stale anyway.

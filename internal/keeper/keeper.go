@@ -28,8 +28,8 @@ type Keeper struct {
 
 	refused  context.Context // ends when new work is refused
 	refuse   context.CancelFunc
-	acquires batcher[pending, look]
-	releases batcher[engine.Term, engine.Removal]
+	acquires batcher[*pending, look]
+	releases batcher[*unsettled, engine.Removal]
 
 	stop  context.Context
 	halt  context.CancelFunc
@@ -77,11 +77,14 @@ func New(cfg Config) *Keeper {
 		lines:     map[string]*line{},
 		alerted:   map[string]*engine.Rival{},
 	}
-	k.acquires = batcher[pending, look]{
-		call: k.acquireBatch, name: func(p pending) string { return p.Term.Name }, most: maxBatch,
+	turn := newTurn()
+	k.acquires = batcher[*pending, look]{
+		call: k.acquireBatch, deliver: k.answered, name: func(p *pending) string { return p.Term.Name }, shares: busyForBoth,
+		most: maxBatch, turn: turn, spawn: k.spawn,
 	}
-	k.releases = batcher[engine.Term, engine.Removal]{
-		call: k.releaseBatch, name: func(t engine.Term) string { return t.Name }, most: maxBatch,
+	k.releases = batcher[*unsettled, engine.Removal]{
+		call: k.releaseBatch, deliver: k.removed, name: func(u *unsettled) string { return u.term.Name },
+		most: maxBatch, turn: turn, spawn: k.spawn,
 	}
 	return k
 }

@@ -134,6 +134,22 @@ func (l *Lease) Remaining() time.Duration {
 // the last confirmed request; negative once it no longer is.
 func (l *Lease) UntilStale() time.Duration { return l.left() + l.trust/2 }
 
+// rival is the lease as a contender of the same client sees it, who has not asked
+// the store: it names no heartbeat. Called without Keeper.mu.
+func (l *Lease) rival() *engine.Rival {
+	l.keeper.mu.Lock()
+	confirmed := l.confirmed
+	l.keeper.mu.Unlock()
+	return &engine.Rival{
+		Holder:     engine.Label(l.term.ID),
+		ID:         l.term.ID,
+		Since:      l.acquiredAt,
+		Age:        l.keeper.elapsed() - confirmed,
+		StaleAfter: l.term.StaleAfter,
+		Interval:   l.heartbeat,
+	}
+}
+
 func (l *Lease) left() time.Duration {
 	return time.Duration(l.deadline.Load()) - l.keeper.elapsed()
 }

@@ -62,7 +62,7 @@ func (k *Keeper) renew(ctx context.Context, batch []*Lease) (answered bool, err 
 	standings := k.engine.Renew(ctx, terms)
 	arrived := k.elapsed()
 
-	var events []Event
+	events := make([]Event, 0, len(batch))
 	for i, l := range batch {
 		var s engine.Standing
 		if i < len(standings) {
@@ -91,7 +91,8 @@ func (k *Keeper) renew(ctx context.Context, batch []*Lease) (answered bool, err 
 			}
 		default:
 			err = s.Err
-			l.silence.Store(&s.Reason)
+			reason := s.Reason
+			l.silence.Store(&reason)
 			beat.Err = s.Err
 			beat.Margin = l.Remaining()
 		}

@@ -110,11 +110,7 @@ func distinct(batch []*unsettled) []*unsettled {
 
 // remove makes one call for the batch and takes in what it says.
 func (k *Keeper) remove(ctx context.Context, batch []*unsettled) {
-	terms := make([]engine.Term, len(batch))
-	for i, u := range batch {
-		terms[i] = u.term
-	}
-	removals := k.engine.Release(ctx, terms)
+	removals := k.engine.Release(ctx, terms(batch))
 	for i, u := range batch {
 		var r engine.Removal
 		if i < len(removals) {
@@ -124,39 +120,37 @@ func (k *Keeper) remove(ctx context.Context, batch []*unsettled) {
 	}
 }
 
-// releaseBatch makes one call for terms of several callers.
-func (k *Keeper) releaseBatch(batch []engine.Term) []engine.Removal {
-	ctx, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
-	defer cancel()
-	return k.engine.Release(ctx, batch)
+func terms(batch []*unsettled) []engine.Term {
+	terms := make([]engine.Term, len(batch))
+	for i, u := range batch {
+		terms[i] = u.term
+	}
+	return terms
 }
 
-// removeTogether is remove for one term, in one call with others that are
-// being released at the same time.
-func (k *Keeper) removeTogether(ctx context.Context, u *unsettled) {
-	r, ok := k.releases.do(ctx, u.term)
-	if !ok {
-		r.Err = context.Cause(ctx)
-	}
-	k.removed(u, r)
+// releaseBatch makes one call for terms of several callers.
+func (k *Keeper) releaseBatch(batch []*unsettled) []engine.Removal {
+	ctx, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
+	defer cancel()
+	return k.engine.Release(ctx, terms(batch))
 }
 
 // giveBack makes the first removal of a lease, in the background where its owner
-// waits for no confirmation or must not be held up by the engine; false when
-// closing is over.
-func (k *Keeper) giveBack(ctx context.Context, u *unsettled, lost bool) bool {
-	if k.detached && !lost {
+// waits for no confirmation; false when closing is over. What is given back at the
+// same time travels in one call.
+func (k *Keeper) giveBack(u *unsettled, lost bool) bool {
+	switch {
+	case lost:
+		return k.releases.put(u)
+	case k.detached:
 		return k.during(func() {
 			call, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
 			defer cancel()
 			k.remove(call, []*unsettled{u})
 		})
 	}
-	return k.spawn(func() {
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.cfg.ReleaseTimeout)
-		defer cancel()
-		k.removeTogether(call, u)
-	})
+	put := false
+	return k.during(func() { put = k.releases.now(u) }) && put
 }
 
 // removed takes in what came of one removal.
@@ -208,7 +202,9 @@ func (k *Keeper) forget(u *unsettled) {
 	if u.done != nil {
 		close(u.done)
 	}
-	k.lines[u.term.Name].nudge()
+	if l := k.lines[u.term.Name]; l != nil && !l.queued {
+		l.nudge()
+	}
 	k.checkIdle()
 }
 
@@ -233,8 +229,9 @@ const (
 // from the store. It waits for the confirmation no longer than the release
 // timeout, whether ctx has ended or not. A lease that was lost is cleaned up in
 // the background. Further calls wait for the same removal.
-func (l *Lease) Release(ctx context.Context) (Removal, error) {
+func (l *Lease) Release(context.Context) (Removal, error) {
 	k := l.keeper
+	began := k.elapsed()
 	// The removal is on the books before the lease is off them, or Close could
 	// find nothing left to wait for in between.
 	k.mu.Lock()
@@ -249,10 +246,8 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 	}
 	k.mu.Unlock()
 
-	timeout := time.NewTimer(k.cfg.ReleaseTimeout)
-	defer timeout.Stop()
 	e := l.end(&Ending{Released: true})
-	if first && (e.Closed || e.gone || !k.giveBack(ctx, u, e.Lost())) {
+	if first && (e.Closed || e.gone || !k.giveBack(u, e.Lost())) {
 		k.settled(u) // nothing is to be removed, or nobody is left to do it
 		if !e.Lost() {
 			return WasClosed, nil
@@ -265,11 +260,7 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 		return WasLost, nil
 	}
 
-	select {
-	case <-u.done:
-	case <-timeout.C:
-	case <-k.stop.Done():
-	}
+	k.awaitRemoval(u, began)
 	select {
 	case <-u.done: // whatever else has happened, by chance or long ago
 		if l.overruled.Load() != nil {
@@ -290,4 +281,24 @@ func (l *Lease) Release(ctx context.Context) (Removal, error) {
 		k.cfg.Observe(unconfirmed)
 	}
 	return InProgress, err
+}
+
+// awaitRemoval waits for the confirmation until the release timeout, counted from
+// began, or the end of the client.
+func (k *Keeper) awaitRemoval(u *unsettled, began time.Duration) {
+	select {
+	case <-u.done:
+		return
+	default:
+	}
+	timeout := time.NewTimer(k.cfg.ReleaseTimeout - (k.elapsed() - began))
+	defer timeout.Stop()
+	select {
+	case <-u.done:
+	case <-timeout.C:
+		if k.releases.withdraw(u) { // from now on it is run that tries
+			k.removed(u, engine.Removal{Err: context.DeadlineExceeded})
+		}
+	case <-k.stop.Done():
+	}
 }

@@ -1,19 +1,25 @@
 -- Takes one name if nobody holds it and says who does otherwise: the whole of an
 -- uncontended acquisition, and of a failed try. What it cannot do, taking over
--- and minding our own place in the line, take.sql does. Always returns one row.
+-- and minding our own place in the line, take.sql does. Returns a row for a grant or
+-- for a holder, and none where nobody was there and nothing was inserted: others
+-- wait, or somebody was quicker.
 --
 -- Invariant: inserts and never changes a row, so that whoever holds the name is
 -- safe from it. A failed attempt on a row that stands writes nothing, not even a
 -- transaction ID. With $7 nobody who waits is overtaken; a grant knows whether
 -- somebody waits, or else that waiter's mark finds the new row.
 --
--- Every expression costs this statement a measurable part of its time, so facts
--- are returned as they are and judged by the caller: only take.sql acts on them.
+-- Every column of the result costs this statement a measurable part of its time,
+-- so the facts about a holder are one, made where there is a holder, and judged by
+-- the caller: only take.sql acts on them.
 --
 -- $1 name  $2 term  $3 stale_after  $4 heartbeat interval  $5 alert_after (s)
 -- $6 details  $7 wait: do not overtake the line  $8 this client's channel
 WITH {{opt}}cur AS MATERIALIZED (
-  SELECT t.instance_id, t.promised_by, t.acquired_at, t.last_heartbeat, t.stale_after, t.heartbeat_every, t.details
+  SELECT pg_catalog.json_build_array(
+           t.instance_id, t.promised_by, pg_catalog.date_part('epoch', t.acquired_at), {{micros:t.last_heartbeat}},
+           pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()), pg_catalog.date_part('epoch', t.stale_after),
+           pg_catalog.date_part('epoch', t.heartbeat_every), t.details)::text AS facts
   FROM {{lock}} AS t WHERE t.locked = 1 AND t.lock_name = $1::text
 ), won AS (
   INSERT INTO {{lock}} AS t (lock_name, instance_id, last_heartbeat, acquired_at, promised_by,
@@ -31,9 +37,6 @@ WITH {{opt}}cur AS MATERIALIZED (
   RETURNING t.acquired_at, pg_catalog.nextval({{token:literal}}::pg_catalog.regclass) AS token
 )
 SELECT won.token, pg_catalog.date_part('epoch', won.acquired_at),
-       {{micros:pg_catalog.pg_postmaster_start_time()}},
-       cur.instance_id, cur.promised_by, pg_catalog.date_part('epoch', cur.acquired_at),
-       {{micros:cur.last_heartbeat}}, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()),
-       pg_catalog.date_part('epoch', cur.stale_after), pg_catalog.date_part('epoch', cur.heartbeat_every),
-       cur.details::text
-FROM (SELECT 1) AS one LEFT JOIN won ON true LEFT JOIN cur ON true
+       {{micros:pg_catalog.pg_postmaster_start_time()}}, NULL::text
+FROM won
+UNION ALL SELECT NULL, NULL, NULL, cur.facts FROM cur

@@ -17,9 +17,15 @@ WITH {{opt}}want AS MATERIALIZED (
                   pg_catalog.unnest($4::float8[]), pg_catalog.unnest($5::float8[]), pg_catalog.unnest($6::text[]),
                   pg_catalog.unnest($7::boolean[]))
        WITH ORDINALITY AS u (name, term, stale, heartbeat, alert, details, wait, n){{comma_opt}}
-), cur AS MATERIALIZED (
-  SELECT want.n, t.instance_id, t.promised_by, t.acquired_at, t.last_heartbeat, t.stale_after, t.heartbeat_every, t.details
-  FROM want JOIN {{lock}} AS t ON t.locked = 1 AND t.lock_name = want.name
+), cur AS MATERIALIZED (    -- by the limit, one look into the index for each name: a join may read all locks
+  SELECT want.n, t.facts
+  FROM want CROSS JOIN LATERAL (
+    SELECT pg_catalog.json_build_array(
+           t.instance_id, t.promised_by, pg_catalog.date_part('epoch', t.acquired_at), {{micros:t.last_heartbeat}},
+           pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()), pg_catalog.date_part('epoch', t.stale_after),
+           pg_catalog.date_part('epoch', t.heartbeat_every), t.details)::text AS facts
+    FROM {{lock}} AS t WHERE t.locked = 1 AND t.lock_name = want.name LIMIT 1
+  ) AS t
 ), won AS (
   INSERT INTO {{lock}} AS t (lock_name, instance_id, last_heartbeat, acquired_at, promised_by,
                              stale_after, heartbeat_every, alert_after, details, waiting)
@@ -33,9 +39,5 @@ WITH {{opt}}want AS MATERIALIZED (
   RETURNING t.lock_name, t.acquired_at, pg_catalog.nextval({{token:literal}}::pg_catalog.regclass) AS token
 )
 SELECT want.n, won.token, pg_catalog.date_part('epoch', won.acquired_at),
-       {{micros:pg_catalog.pg_postmaster_start_time()}},
-       cur.instance_id, cur.promised_by, pg_catalog.date_part('epoch', cur.acquired_at),
-       {{micros:cur.last_heartbeat}}, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()),
-       pg_catalog.date_part('epoch', cur.stale_after), pg_catalog.date_part('epoch', cur.heartbeat_every),
-       cur.details::text
+       {{micros:pg_catalog.pg_postmaster_start_time()}}, cur.facts
 FROM want LEFT JOIN won ON won.lock_name = want.name LEFT JOIN cur ON cur.n = want.n
