@@ -30,7 +30,7 @@ endif
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: test
 test: ## test every module; starts PostgreSQL itself
@@ -60,8 +60,41 @@ faults: ## break what can be broken and judge it; PGMUTEX_FAULTS_SEED repeats a 
 faults-quick: ## a seeded sample of it
 	$(GO) test $(TESTFLAGS) -v -timeout 2m -run 'Storm|Checkers' ./tests/faults
 
+.PHONY: load
+load: ## 256 goroutines that take locks, give up and lose connections, for LOAD (5m), under the race detector
+	PGMUTEX_LOAD_LENGTH=$(or $(LOAD),5m) $(GO) test -race $(TESTFLAGS) -v -tags load -timeout 30m -run '^TestMixedLoad$$' ./lease
+
+.PHONY: faults-long
+faults-long: ## what takes minutes, a pooler or another clock for the server; about half an hour
+	$(GO) test $(TESTFLAGS) -v -tags faults,long -timeout 90m -run '^TestN[0-9]' ./tests/faults
+
+.PHONY: model
+model: ## explore the protocol and print how each mistake breaks it
+	$(GO) test $(TESTFLAGS) -v ./tests/model
+
+VERSIONS ?= 14 15 16 17 18
+.PHONY: versions
+versions: ## contract, failover and faults on PostgreSQL 14 to 18, or VERSIONS; an hour and a half
+	@set -e; for v in $(VERSIONS); do echo "== PostgreSQL $$v"; export PGMUTEX_TEST_PG=$$v; \
+	$(GO) test $(TESTFLAGS) -p 1 -timeout 15m ./internal/schema ./internal/pgdb ./lease ./advisory ./tests/sqldb ./tests/failover; \
+	$(GO) test $(TESTFLAGS) -tags faults -timeout 15m ./tests/faults; done
+
+.PHONY: versions-quick
+versions-quick: ## a sample of that on the oldest and the newest
+	@set -e; for v in 14 18; do echo "== PostgreSQL $$v"; export PGMUTEX_TEST_PG=$$v; \
+	$(GO) test $(TESTFLAGS) -timeout 4m ./internal/schema ./tests/failover; \
+	$(GO) test $(TESTFLAGS) -timeout 4m -run '$(VERSIONS_QUICK)' ./lease ./advisory; done
+
+# What depends on the server's version: settings, statements, row locks, the
+# token's timeline, catalogs.
+VERSIONS_QUICK = ^Test(TakeRenewRelease|StaleRowIsTakenByTheServersClock|GuardBlocksTakeovers.*|StatementsBringTheirSettings|RolesWithStrictIsolation|EveryStatementIsPreparedByAServer|TokensAreRaisedAfterAFailover|RenewalsStayWithinTheirPage|Inspect|ForceIsAimed|SessionSettings|SettingsOfTheSession|RolesIdleTimeout|TryTx|TrySQLTx|ForeignSessions)$$
+
+.PHONY: soak
+soak: ## work for SOAK (4h) and look whether anything grows
+	PGMUTEX_FAULTS_LENGTH=$(or $(SOAK),4h) $(GO) test $(TESTFLAGS) -v -tags soak -timeout 25h -run '^TestSoak$$' ./tests/faults
+
 .PHONY: mutants
-mutants: ## seeded bugs, each of which has to turn a test red; about 8 minutes
+mutants: ## seeded bugs, each of which has to turn a test red; about 12 minutes
 	cd tests && GOWORK=off $(GO) run ./mutants
 
 .PHONY: netns
@@ -78,8 +111,15 @@ cover: ## test the root module with coverage, into cover.out
 	@$(GO) tool cover -func=cover.out | tail -n 1
 
 .PHONY: bench
-bench: ## run the benchmarks; BENCH=regexp chooses
+bench: ## all benchmarks; BENCH=regexp chooses among those in Go and leaves out the rest
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem $(ALL)
+ifndef BENCH
+	@$(MAKE) bench-quick bench-peers
+endif
+
+.PHONY: bench-peers
+bench-peers: ## the engines beside Redis, etcd and others: writes bench/RESULTS.md and the plots; SHORT=1 for a minute
+	cd bench && $(GO) test -tags bench -count=1 -timeout=20m -run '^TestPeers$$' $(if $(SHORT),-short,-update)
 
 .PHONY: demo
 demo: ## start a throw-away PostgreSQL and say what to try on it
@@ -88,6 +128,11 @@ demo: ## start a throw-away PostgreSQL and say what to try on it
 .PHONY: bench-quick
 bench-quick: ## the figures that the docs claim, as ratios with their bounds; starts PostgreSQL itself
 	cd bench && $(GO) test -tags bench -count=1 -timeout=5m -run '^TestQuick$$'
+	cd cmd/pgmutex && $(GO) test -tags bench -count=1 -timeout=5m -run '^TestOverhead$$' .
+
+.PHONY: man
+man: ## write manual pages and completions into bin
+	cd cmd/pgmutex && $(GO) run ./internal/extras '$(CURDIR)/bin'
 
 .PHONY: api
 api: ## accept changes of the exported surface into internal/archtest

@@ -56,6 +56,9 @@
 // Honest: held by others, not granted, and unknown are three answers. Unknown
 // is never reported as one of the others, and is cleaned up in the background.
 //
+// The file docs/loss-and-safety.md says, failure by failure, what a holder sees
+// and when the next one gets in, and which tests show it.
+//
 // # What is not promised
 //
 // That a process which has just looked is not frozen before its next unguarded

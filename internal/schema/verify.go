@@ -18,7 +18,29 @@ func Verify(ctx context.Context, db *pgdb.DB, n Names) error {
 	if err != nil {
 		return err
 	}
-	return f.verdict(n)
+	return f.verdict(n, f.forbidden(n))
+}
+
+// Usable is Verify for who may only want to look: a role that may not insert into
+// the lock table can take no lock whatever else it may, and is there for looking
+// or for ending others' holds. It needs the rights to read.
+func Usable(ctx context.Context, db *pgdb.DB, n Names) error {
+	f, err := inspect(ctx, db, n)
+	if err != nil {
+		return err
+	}
+	if f.looksOnly() {
+		return f.verdict(n, nil)
+	}
+	return f.verdict(n, f.forbidden(n))
+}
+
+func (f *facts) looksOnly() bool {
+	reads := f.values["usage"][""] == "true"
+	for _, suffix := range []string{"", suffixWaiter, suffixEvent, suffixMeta} {
+		reads = reads && f.may(suffix, "SELECT")
+	}
+	return reads && !f.may("", "INSERT")
 }
 
 // inspect asks on one connection.
@@ -30,7 +52,7 @@ func inspect(ctx context.Context, db *pgdb.DB, n Names) (f *facts, err error) {
 	return f, err
 }
 
-func (f *facts) verdict(n Names) error {
+func (f *facts) verdict(n Names, grants []string) error {
 	if p := f.tooNew(n); p != nil {
 		return p
 	}
@@ -40,7 +62,7 @@ func (f *facts) verdict(n Names) error {
 	if missing := f.lacking(n); missing != nil {
 		return &Problem{Table: n.String(), Missing: missing, Fix: "run `" + initCommand(n) + "` " + f.maker(n)}
 	}
-	if grants := f.forbidden(n); grants != nil {
+	if grants != nil {
 		return &Problem{
 			Table:   n.String(),
 			Missing: []string{"role " + f.values["me"][""] + " lacks rights"},

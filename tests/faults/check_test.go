@@ -13,8 +13,9 @@ import (
 )
 
 // intervals is the checker of beliefs (I1) and tokens (I2). It returns a line
-// for each violation.
-func intervals(calls []call) (overlaps, reversals []string) {
+// for each violation, an overlap of no more than allowed being none, and the
+// longest overlap.
+func intervals(calls []call, allowed time.Duration) (overlaps, reversals []string, longest time.Duration) {
 	beliefs := map[string][]call{}
 	for _, c := range calls {
 		if c.Op == "belief" {
@@ -27,8 +28,12 @@ func intervals(calls []call) (overlaps, reversals []string) {
 		highest := int64(0)
 		for i, b := range list {
 			if i > 0 && b.Start < last.End {
-				overlaps = append(overlaps, fmt.Sprintf("%q: %s (token %d) and %s (token %d) both held it for %v",
-					name, last.Client, last.Token, b.Client, b.Token, min(last.End, b.End)-b.Start))
+				both := min(last.End, b.End) - b.Start
+				longest = max(longest, both)
+				if allowed == 0 || both > allowed {
+					overlaps = append(overlaps, fmt.Sprintf("%q: %s (token %d) and %s (token %d) both held it for %v",
+						name, last.Client, last.Token, b.Client, b.Token, both))
+				}
 			}
 			if b.Token <= highest {
 				reversals = append(reversals, fmt.Sprintf("%q: token %d of %s after %d", name, b.Token, b.Client, highest))
@@ -39,7 +44,7 @@ func intervals(calls []call) (overlaps, reversals []string) {
 			}
 		}
 	}
-	return overlaps, reversals
+	return overlaps, reversals, longest
 }
 
 // What porcupine is told: grants, and the frees that belong to them.
@@ -77,8 +82,9 @@ var model = porcupine.Model{
 }
 
 // linearizable asks porcupine about each lock and leaves a picture of the first
-// that has no explanation.
-func linearizable(t testing.TB, calls []call) {
+// that has no explanation. A hold may be over before its client knows, by what is
+// allowed.
+func linearizable(t testing.TB, calls []call, allowed time.Duration) {
 	t.Helper()
 	locks := map[string][]porcupine.Operation{}
 	clients := map[string]int{}
@@ -96,7 +102,7 @@ func linearizable(t testing.TB, calls []call) {
 			op.Input, op.Output = step{}, seen{}
 		case c.Op == "belief":
 			op.Input, op.Output = step{free: true}, seen{c.Token}
-			op.Call, op.Return = int64(c.End), int64(max(c.Over, c.End))
+			op.Call, op.Return = int64(max(c.Start, c.End-allowed)), int64(max(c.Over, c.End))
 		default:
 			continue
 		}
@@ -141,7 +147,7 @@ func TestCheckersFindViolations(t *testing.T) {
 		{"tokens fall", slices.Concat(grant("a", 2, 10, 20), grant("b", 1, 30, 40)), 0, 1, false},
 		{"one token twice", slices.Concat(grant("a", 1, 10, 20), grant("b", 1, 30, 40)), 0, 1, false},
 	} {
-		overlaps, reversals := intervals(c.calls)
+		overlaps, reversals, _ := intervals(c.calls, 0)
 		if len(overlaps) != c.overlaps || len(reversals) != c.reversals {
 			t.Errorf("%s: %q, %q", c.name, overlaps, reversals)
 		}
@@ -155,6 +161,12 @@ func TestCheckersFindViolations(t *testing.T) {
 		}
 		if got := porcupine.CheckOperations(model, ops); got != c.legal {
 			t.Errorf("%s: porcupine says %v", c.name, got)
+		}
+	}
+	both := slices.Concat(grant("a", 1, 10, 20), grant("b", 2, 15, 40))
+	for allowed, want := range map[time.Duration]int{4: 1, 5: 0} {
+		if overlaps, _, longest := intervals(both, allowed); len(overlaps) != want || longest != 5 {
+			t.Errorf("%d allowed: %q, longest %d", allowed, overlaps, longest)
 		}
 	}
 }

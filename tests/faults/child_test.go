@@ -18,7 +18,6 @@ import (
 
 	"github.com/pgmutex/pgmutex"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
-	"github.com/pgmutex/pgmutex/lease"
 )
 
 // A child is a holder in a process of its own: this test binary, started again.
@@ -35,12 +34,15 @@ type child struct {
 
 const childEnv = "PGMUTEX_FAULTS_CHILD"
 
-type childSettings struct{ DSN, Client, Lock string }
+type childSettings struct {
+	DSN, Client, Lock string
+	Sessions          bool
+}
 
 // child starts a child for a lock.
 func (w *world) child(name, lock string) *child {
 	w.t.Helper()
-	settings, err := json.Marshal(childSettings{w.dsn, name, lock})
+	settings, err := json.Marshal(childSettings{w.dsn, name, lock, w.sessions})
 	pgtest.Must(w.t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+string(settings))
@@ -133,10 +135,14 @@ func childMain() bool {
 		panic(err)
 	}
 	ctx := context.Background()
-	w := &world{history: &history{out: bufio.NewWriter(os.Stdout), each: true, count: map[string]int{}}, dsn: s.DSN}
+	w := &world{history: &history{out: bufio.NewWriter(os.Stdout), each: true, count: map[string]int{}}, dsn: s.DSN, sessions: s.Sessions}
 	c := &client{w: w, name: s.Client}
+	opts := &pgmutex.Options{HolderID: s.Client, StaleAfter: stale, Heartbeat: heartbeat}
+	if s.Sessions {
+		opts.StaleAfter, opts.Heartbeat = session, session/12
+	}
 	var err error
-	if c.Client, err = lease.Open(ctx, s.DSN, &pgmutex.Options{HolderID: s.Client, StaleAfter: stale, Heartbeat: heartbeat}); err != nil {
+	if c.Client, err = w.open(ctx, s.DSN, opts); err != nil {
 		panic(err)
 	}
 	if c.app, err = pgxpool.New(ctx, s.DSN); err != nil {

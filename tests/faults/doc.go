@@ -15,6 +15,7 @@
 //   - vacuity: a run in which nothing was taken over, lost or refused proves
 //     nothing, and fails.
 //
-// Without tags there is one short run. The tag faults adds the rows of the table
-// in README.md.
+// Without tags there is one short run of each engine. The tag faults adds the rows
+// of the tables in README.md, the tag long those of them that take minutes, and the
+// tag soak a run that looks for growth.
 package faults

@@ -251,6 +251,7 @@ func TestRow40CancelledSyncWait(t *testing.T) {
 		pgtest.WaitFor(t, "the setting", func() bool { return pgtest.One[string](t, w.dsn, "SHOW synchronous_standby_names") == value })
 	}
 	set("nobody")
+	w.standbyMissed()
 	w.history.add(call{Op: "fault", Outcome: "no synchronous standby", Start: now()})
 	answer := make(chan error, 1)
 	go func() {
@@ -267,6 +268,39 @@ func TestRow40CancelledSyncWait(t *testing.T) {
 	set("")
 	w.free("job")
 	w.judge(demand{"acquire unknown"})
+}
+
+// standbyMissed waits until commits wait for a standby that is not there: the
+// setting counts when the checkpointer has seen it.
+func (w *world) standbyMissed() {
+	w.t.Helper()
+	conn := pgtest.Conn(w.t, w.dsn)
+	pid := int32(conn.PgConn().PID())
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = conn.Exec(w.t.Context(), "INSERT INTO fault_log (name, n, token) VALUES ('', 0, 0)")
+			}
+		}
+	}()
+	pgtest.WaitFor(w.t, "commits to wait", func() bool {
+		return pgtest.One[int64](w.t, w.dsn, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep'", pid) == 1
+	})
+	close(stop)
+	pgtest.WaitFor(w.t, "the last of them to be canceled", func() bool {
+		pgtest.Exec(w.t, w.dsn, "SELECT pg_cancel_backend($1)", pid)
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // Row 42: a standby says that it is one, and never that the lock is held.

@@ -73,3 +73,15 @@ func TestRow15Restarts(t *testing.T) {
 	}
 	w.judge(demand{"acquire granted", "takeover", "write committed", "restart"})
 }
+
+// TestAdvisoryLongStorm is TestLongStorm for the advisory engine.
+func TestAdvisoryLongStorm(t *testing.T) {
+	noLeaks(t)
+	s := storm{
+		seed: seed(t), length: length(t, 30*time.Second), clients: 8, workers: 6, locks: 48,
+		every: 150 * time.Millisecond, faults: audible, cut: 0.1,
+	}
+	w := newSessions(t, nil)
+	s.blow(w)
+	w.judge(demand{"acquire granted", "acquire unknown", "acquire held", "lost", "write committed", "write refused", "fault"})
+}

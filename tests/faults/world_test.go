@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,13 @@ type world struct {
 	dsn     string
 	history *history
 
+	sessions bool          // of the advisory engine, see advisory_test.go
+	allowed  time.Duration // of overlap, where an engine promises a bound alone
+	crowd    bool          // too many at once for porcupine
+	most     int64         // bytes that the lock table may have, 8 MB if zero
+
+	addr string // of what stands between clients and the server, if anything does
+
 	mu      sync.Mutex
 	clients []*client
 	told    []string // violations that were seen at once
@@ -83,7 +91,7 @@ type client struct {
 
 func (w *world) client(name string, change ...func(*pgmutex.Options)) *client {
 	w.t.Helper()
-	c := &client{w: w, name: name, proxy: faultconn.New(w.t, w.server.Addr())}
+	c := &client{w: w, name: name, proxy: faultconn.New(w.t, cmp.Or(w.addr, w.server.Addr()))}
 	opts := &pgmutex.Options{
 		HolderID: name, StaleAfter: stale, Heartbeat: heartbeat, ReleaseTimeout: 2 * time.Second,
 		Hooks: []pgmutex.Hooks{{
@@ -95,11 +103,14 @@ func (w *world) client(name string, change ...func(*pgmutex.Options)) *client {
 			},
 		}},
 	}
+	if w.sessions {
+		opts.StaleAfter, opts.Heartbeat = session, session/12
+	}
 	for _, f := range change {
 		f(opts)
 	}
 	var err error
-	c.Client, err = lease.Open(w.t.Context(), c.proxy.DSN(w.dsn), opts)
+	c.Client, err = w.open(w.t.Context(), c.proxy.DSN(w.dsn), opts)
 	pgtest.Must(w.t, err)
 	w.t.Cleanup(c.shut)
 	c.app, err = pgxpool.New(w.t.Context(), pgtest.With(w.dsn, "application_name", "faults-app"))
@@ -286,6 +297,9 @@ func (h *holding) write(ctx context.Context, pause func()) string {
 const documentedGuard = `SELECT 1 FROM mutex_lock WHERE lock_name = $1 AND instance_id = $2 FOR KEY SHARE`
 
 func (h *holding) increment(ctx context.Context, pause func()) (string, error) {
+	if h.c.w.sessions {
+		return h.fenced(ctx, pause)
+	}
 	tx, err := h.c.app.Begin(ctx)
 	if err != nil {
 		return "failed", err
@@ -327,7 +341,11 @@ func (h *holding) increment(ctx context.Context, pause func()) (string, error) {
 	if _, err := tx.Exec(ctx, `INSERT INTO fault_log (name, n, token) VALUES ($1, $2, $3)`, h.Name(), n+1, h.Token()); err != nil {
 		return "failed", err
 	}
-	err = tx.Commit(ctx)
+	return committed(tx.Commit(ctx))
+}
+
+// committed judges the answer to a COMMIT.
+func committed(err error) (string, error) {
 	var refused *pgconn.PgError
 	switch {
 	case err == nil:
