@@ -127,8 +127,8 @@ demo: ## start a throw-away PostgreSQL and say what to try on it
 
 .PHONY: bench-quick
 bench-quick: ## the figures that the docs claim, as ratios with their bounds; starts PostgreSQL itself
-	cd bench && $(GO) test -tags bench -count=1 -timeout=5m -run '^TestQuick$$'
-	cd cmd/pgmutex && $(GO) test -tags bench -count=1 -timeout=5m -run '^TestOverhead$$' .
+	@ok=0; (cd bench && $(GO) test -tags bench -count=1 -timeout=5m -run '^TestQuick$$') || ok=1; \
+	(cd cmd/pgmutex && $(GO) test -tags bench -count=1 -timeout=5m -run '^TestOverhead$$' .) || ok=1; exit $$ok
 
 .PHONY: man
 man: ## write manual pages and completions into bin

@@ -43,6 +43,8 @@ func (e *store) open(ctx context.Context) (*session, error) {
 	stop := context.AfterFunc(ctx, w.kill)
 	if err = s.introduce(); err == nil {
 		s.hear()
+		// It may have ended with that, and nobody else would find out.
+		err = s.ending()
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

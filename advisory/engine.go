@@ -247,6 +247,7 @@ func (e *store) serve(o *opening) {
 		s.w.close()
 	default:
 		s.serve()
+		e.forget(s) // however it has ended
 	}
 	s.w.wait()
 }

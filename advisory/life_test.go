@@ -144,3 +144,20 @@ func TestReplyCutOff(t *testing.T) {
 	pgtest.WaitFor(t, "the lock to be free", func() bool { return locksOf(t, dsn, "x") == 0 })
 	take(t, b, "x")
 }
+
+// TestSessionThatEndsWhileItIsMade: nobody is given one that is over already, and
+// waits for it for ever.
+func TestSessionThatEndsWhileItIsMade(t *testing.T) {
+	dsn := pgtest.Shared(t).Database(t)
+	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
+	c := open(t, proxy.DSN(dsn), "a", pgmutex.Options{Lazy: true})
+	trap := proxy.CutAfter(faultconn.CommandComplete("LISTEN"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	h, err := c.TryAcquire(ctx, "x")
+	if h != nil || err == nil || ctx.Err() != nil {
+		t.Errorf("got %v, %v, %v", h, err, ctx.Err())
+	}
+	<-trap.Sprung()
+	take(t, c, "x")
+}

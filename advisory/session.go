@@ -181,6 +181,16 @@ func (s *session) isOver() bool {
 	return s.over
 }
 
+// ending is why the session is over, nil while it is not.
+func (s *session) ending() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		return nil
+	}
+	return s.ended
+}
+
 // next returns what is to be done, or nil after something has been done that is
 // nobody's: a sign of life, or the end of a session that nobody needs. An error
 // is the end of the session.

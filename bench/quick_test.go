@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/advisory"
 	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/internal/faultconn"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
@@ -32,6 +33,7 @@ func TestQuick(t *testing.T) {
 	l.busyTogether(16, 5)
 	l.throughput(64, 5)
 	l.throughput(256, 5)
+	l.advisory()
 	l.handOver()
 	l.herd(10, 100)
 	l.manyHolds(10_000)
@@ -49,6 +51,24 @@ func (l *lab) single() {
 		pgtest.Must(l.T, h.Release(l.Context()))
 	}, l.cycle)
 	l.report("lease-cycle", ratio(ours, raw), "×raw", "<=", 1.15)
+}
+
+// advisory is one goroutine's cycle of an advisory lock beside two statements that
+// do nothing.
+func (l *lab) advisory() {
+	c, err := advisory.Open(l.Context(), l.dsn, nil)
+	pgtest.Must(l.T, err)
+	defer c.Close(context.Background())
+	ours, raw := alternate(1000, func() {
+		h, err := c.Acquire(l.Context(), "x")
+		pgtest.Must(l.T, err)
+		pgtest.Must(l.T, h.Release(l.Context()))
+	}, func() {
+		for range 2 {
+			pgtest.Exec(l.T, l.raw, "SELECT 1")
+		}
+	})
+	l.report("advisory-cycle", ratio(ours, raw), "×2 SELECT 1", "<=", 1.2)
 }
 
 const upsertSQL = `INSERT INTO raw AS r (name) VALUES ($1)
