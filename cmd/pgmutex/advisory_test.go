@@ -126,7 +126,7 @@ func TestAdvisoryReleaseAsks(t *testing.T) {
 	w := advisoryWorld(t)
 	p := w.start("run", adv, "n", "--", "sh", "-c", `trap "echo told >told; while [ ! -e end ]; do sleep 0.02; done; exit 0" TERM; echo up >up; while :; do sleep 0.02; done`)
 	w.await("up")
-	w.run("release", adv, "n", "--force").want(0).says(`to stop: it is told within one heartbeat`)
+	w.run("release", adv, "n", "--force", "--reason", "rest").want(0).says(`to stop: it is told within one heartbeat`, "--reason is told to nobody")
 	w.await("told")
 	w.run("run", adv, "-n", "n", "true").want(75)
 	if o := object(t, w.run("show", adv, "n", "--json").want(0)); o["stop_asked"] != true {

@@ -96,7 +96,10 @@ func TestCutOffHolder(t *testing.T) {
 	next := w.start("run", "--wait", "30s", "n", "--", "sh", "-c",
 		`for p in $(cat sh child); do kill -0 $p 2>/dev/null && ! grep -q '^State:.Z' /proc/$p/status 2>/dev/null && exit 9; done; exit 0`)
 	next.want(0)
-	p.want(76)
+	p.want(76).says("no heartbeat has been confirmed for")
+	if strings.Contains(p.stderr(), "confirmed again") {
+		t.Errorf("what has ended is told as confirmed: %s", p.stderr())
+	}
 	gone(t, sh, child)
 	w.isFree("n")
 }

@@ -17,6 +17,11 @@ import (
 // limit and several hosts want to be tried.
 const hostTimeout = 10 * time.Second
 
+// onlyTimeout bounds the same where there is one host only and nobody set
+// connect_timeout: a server that accepts connections and says nothing would be
+// waited for by a caller whose context has no end, for ever.
+const onlyTimeout = 30 * time.Second
+
 // owned is the backend whose connections are our own.
 type owned struct {
 	recipe  *recipe
@@ -141,6 +146,9 @@ func perHost(ctx context.Context, config *pgx.ConnConfig) time.Duration {
 		hosts[net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))] = true
 	}
 	if len(hosts) < 2 {
+		if limit == 0 {
+			limit = onlyTimeout
+		}
 		return limit
 	}
 	if limit == 0 {

@@ -60,6 +60,11 @@ func connectError(ctx context.Context, c *pgx.ConnConfig, t trust, err error) er
 	if ended := ctx.Err(); ended != nil {
 		f.add(contextError(ctx), contextError(ctx).Error())
 	}
+	if len(f.reasons) > 1 {
+		// With sslmode=prefer a second attempt was made without TLS, and that is
+		// the one that counts.
+		f.reasons = slices.DeleteFunc(f.reasons, func(reason string) bool { return reason == refusedTLS })
+	}
 	if len(f.reasons) == 0 {
 		f.reasons = []string{"the connection could not be set up"}
 	}
@@ -168,9 +173,11 @@ var plainStates = []string{
 	"57P01", "57P02", "57P03", "57P04", // shutting down, starting up, dropped
 }
 
+const refusedTLS = "server refused TLS connection"
+
 // plainTexts are errors of the driver without a type of their own.
 var plainTexts = []string{
-	"server refused TLS connection",
+	refusedTLS,
 	"read only connection",
 	"connection is not read only",
 	"server is in standby mode",

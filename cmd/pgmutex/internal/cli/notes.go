@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgmutex/pgmutex"
@@ -17,6 +18,7 @@ type notes struct {
 	r        *runner
 	terminal bool
 	start    time.Time
+	hold     atomic.Pointer[pgmutex.Hold] // once there is one
 
 	mu      sync.Mutex
 	seen    *pgmutex.Event // the last look at the holder
@@ -63,9 +65,10 @@ func (n *notes) hooks() pgmutex.Hooks {
 		}
 	}
 	h.AlertCleared = func(_ context.Context, e pgmutex.Event) {
-		if e.Rival != "" {
+		// What has ended is cleared, too.
+		if hold := n.hold.Load(); e.Rival != "" {
 			n.note("%q: %q is no longer silent, or no longer its holder", n.r.lock, e.Rival)
-		} else {
+		} else if hold != nil && hold.Held() {
 			n.note("%q: heartbeats are confirmed again", n.r.lock)
 		}
 	}

@@ -87,12 +87,15 @@ Exit codes
 		if !yes && supervise.IsTerminal(0) && supervise.IsTerminal(2) && !a.agreed(seen) {
 			return exitcode.Silent(exitcode.NotHeld)
 		}
+		if reason != "" && seen.Details[backend] != "" {
+			a.say("--reason is told to nobody: advisory locks have neither a place for it nor a history")
+		}
 		err = s.Client().ForceRelease(cmd.Context(), seen, &pgmutex.ForceOptions{Reason: reason, Now: now})
 		switch {
 		case err == nil && now:
 			return a.released(asJSON, seen, "ended", exitcode.OK, fmt.Sprintf("ended the hold of %q by %q", name, seen.Holder))
 		case err == nil:
-			return a.released(asJSON, seen, "asked", exitcode.OK, fmt.Sprintf("asked %q, who holds %q, to stop: it is told within one heartbeat%s", seen.Holder, name, beat(seen)))
+			return a.released(asJSON, seen, "asked", exitcode.OK, fmt.Sprintf("asked %q, who holds %q, to stop: it is told within one heartbeat%s; if it does not answer, --now ends the hold without it", seen.Holder, name, beat(seen)))
 		case errors.Is(err, pgmutex.ErrNotHeld):
 			return a.released(asJSON, seen, "not held", exitcode.NotHeld, fmt.Sprintf("nobody holds %q any more", name))
 		case errors.Is(err, pgmutex.ErrHeld):

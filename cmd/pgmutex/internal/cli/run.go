@@ -54,7 +54,9 @@ it and to everything that it started, and the lock is held until it has ended.
 
 If the lock is lost, COMMAND and everything that it started get TERM and then
 KILL, before somebody else can hold the lock; the exit code is then 76 whatever
-COMMAND ended with. The same happens when pgmutex itself is killed or stopped.
+COMMAND ended with. The same happens when pgmutex itself is killed or stopped. The
+lock itself is free again --stale after the last heartbeat then, and nobody can
+have it before (advisory: at once, or after --stale if the host is gone).
 
 ` + exitCodes,
 		Example: `  pgmutex run nightly-report -- ./report --all
@@ -109,7 +111,7 @@ func (r *runner) arguments(args []string) error {
 	case len(r.command) == 0:
 		return usage("COMMAND is missing: pgmutex run [flags] LOCK [--] COMMAND [ARG…]")
 	case !dashes && strings.HasPrefix(r.command[0], "-"):
-		return usage("%s: flags go before the lock name", r.command[0])
+		return usage("%s: flags go before the lock name, which is %q here", r.command[0], r.lock)
 	}
 	return nil
 }
@@ -166,8 +168,13 @@ func (r *runner) run(cmd *cobra.Command) (err error) {
 func (r *runner) under(hold *pgmutex.Hold, path string) error {
 	info := hold.Info()
 	if r.verbose {
-		r.say("holding %q, token %d", r.lock, info.Token)
+		if info.Token == 0 { // advisory locks without a table
+			r.say("holding %q", r.lock)
+		} else {
+			r.say("holding %q, token %d", r.lock, info.Token)
+		}
 	}
+	r.notes.hold.Store(hold)
 	watch := newLossWatch(r.store.Client(), r.lock, hold)
 	result, err := supervise.Run(hold,
 		supervise.Command{Path: path, Args: r.command, Env: r.tracing.Environ(environment(os.Environ(), info, r.flags.full(r.lock)))},
