@@ -234,7 +234,9 @@ func (p *player) waiting(t *testing.T) {
 	}
 }
 
-// noting writes down each signal that it can, and ends when it is told to.
+// noting writes down each signal that it can, and ends when it is told to. It is
+// for bash: dash starts programs by vfork, and one that Ctrl-Z meets between that
+// and its execution stops for itself, with a shell that waits for it and cannot.
 const noting = `for s in TERM INT HUP QUIT USR1 USR2 WINCH CONT; do trap "echo $s >>log" $s; done
 	echo $$ >sh; while [ ! -e end ]; do sleep 0.02; done; exit 5`
 
@@ -243,7 +245,7 @@ func (p *player) begin(t *testing.T, flags ...string) (w *world, s seat, wrapper
 	t.Helper()
 	w, s = p.sit(t)
 	lock := p.lock + strings.ReplaceAll(fmt.Sprint(flags), " ", "")
-	wrapper = s.run(append(append([]string{"run", "--heartbeat", "100ms"}, flags...), lock, "--", "sh", "-c", noting)...)
+	wrapper = s.run(append(append([]string{"run", "--heartbeat", "100ms"}, flags...), lock, "--", "bash", "-c", noting)...)
 	command = w.pid("sh")
 	switch p.phase {
 	case "stopping":
