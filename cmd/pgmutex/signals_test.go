@@ -126,7 +126,8 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 // kill -TSTP stops command and wrapper, and kill -CONT continues both.
 func TestStopAndContinue(t *testing.T) {
 	w := newWorld(t)
-	p := w.startWith(ownGroup, "run", "n", "--", "sh", "-c",
+	// For bash, see noting.
+	p := w.startWith(ownGroup, "run", "n", "--", "bash", "-c",
 		`echo $$ >sh; while [ ! -e end ]; do sleep 0.02; done`)
 	sh := w.pid("sh")
 	p.signal(syscall.SIGTSTP)
