@@ -127,7 +127,7 @@ func TestAdvisoryRow12Terminate(t *testing.T) {
 // holders are told, and everything goes on.
 func TestAdvisoryRow15Restarts(t *testing.T) {
 	s := storm{seed: seed(t), length: 14 * time.Second, clients: 4, workers: 2, locks: 4, every: 400 * time.Millisecond, faults: prompt}
-	w := newSessions(t, pgtest.New(t, pgtest.Options{}))
+	w := newSessions(t, restartable(t))
 	w.allowed = trusted // the storm's victim is kept from hearing of it
 	calm := w.client("calm")
 	s.blow(w, func(ctx context.Context) {
