@@ -29,9 +29,7 @@ func (e *store) acquire(ctx context.Context, r engine.Request) engine.Answer {
 		if err != nil {
 			return refusal(err)
 		}
-		answer, underway, err := ask(ctx, s, false,
-			func() engine.Answer { return s.acquire(r) },
-			func(late engine.Answer) { s.tooLate(r.Term, late) })
+		answer, underway, err := s.attempt(ctx, r)
 		switch {
 		case underway:
 			// Noted before the caller can ask to disown the attempt.
@@ -56,6 +54,29 @@ func (s *session) tooLate(term engine.Term, late engine.Answer) {
 		s.giveBack(h)
 		s.e.freed(term.Name)
 	}
+}
+
+// attempt makes one attempt, in serve's goroutine unless it needs no more than a
+// try.
+func (s *session) attempt(ctx context.Context, r engine.Request) (answer engine.Answer, underway bool, err error) {
+	late := func(a engine.Answer) { s.tooLate(r.Term, a) }
+	if w, ok := s.borrow(); ok {
+		id := engine.NameID(r.Term.Name)
+		if try := s.e.sql.try.of(r.Term.Shared); s.ready(id, r) && w.knows(try) {
+			s.e.names.put(id, r.Term.Name)
+			return once(ctx, s, w, try, []any{id},
+				func(rows []row) bool { return isGrant(rows) },
+				func(rows []row, err error) engine.Answer { return s.contend(id, r, s.tried(id, r, rows, err)) }, late)
+		}
+		s.repay(nil)
+	}
+	return ask(ctx, s, false, func() engine.Answer { return s.acquire(r) }, late)
+}
+
+// ready tells whether an attempt can begin with its try.
+func (s *session) ready(id int64, r engine.Request) bool {
+	return s.set == r.Term.StaleAfter && s.label == engine.Label(r.Term.ID) && len(r.Own) == 0 &&
+		s.own(id, r.Term.Shared) == nil && s.table.len() < s.limit
 }
 
 // acquire makes one attempt.
@@ -86,7 +107,11 @@ func (s *session) acquire(r engine.Request) engine.Answer {
 		return engine.Answer{Outcome: engine.Refused, Err: fmt.Errorf("this session holds %d locks, which is half of "+
 			"the server's lock table: raise max_locks_per_transaction on the server, or spread the holds over several servers", s.table.len())}
 	}
-	answer := s.try(id, r)
+	return s.contend(id, r, s.try(id, r))
+}
+
+// contend is the rest of an attempt whose try had that answer.
+func (s *session) contend(id int64, r engine.Request, answer engine.Answer) engine.Answer {
 	if answer.Outcome != engine.Busy {
 		return answer
 	}
@@ -128,6 +153,13 @@ const markPause = 5 * time.Millisecond
 // try asks the server once.
 func (s *session) try(id int64, r engine.Request) engine.Answer {
 	rows, err := s.query(s.e.sql.try.of(r.Term.Shared), id)
+	return s.tried(id, r, rows, err)
+}
+
+func isGrant(rows []row) bool { return len(rows) == 1 && len(rows[0]) == 1 && rows[0][0] != nil }
+
+// tried takes in what came of a try.
+func (s *session) tried(id int64, r engine.Request, rows []row, err error) engine.Answer {
 	switch {
 	case err != nil && s.isOver():
 		return s.failed(err)

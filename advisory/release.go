@@ -19,7 +19,7 @@ func (e *store) Release(ctx context.Context, batch []engine.Term) []engine.Remov
 			removals[i] = e.absent(term)
 			continue
 		}
-		removal, underway, err := ask(ctx, s, false, func() engine.Removal { return s.release(term) }, nil)
+		removal, underway, err := s.dismiss(ctx, term)
 		switch {
 		case underway:
 			removals[i].Err = err
@@ -37,6 +37,21 @@ func (e *store) Release(ctx context.Context, batch []engine.Term) []engine.Remov
 	return removals
 }
 
+// dismiss gives one term back, in serve's goroutine unless it needs no more than one
+// statement.
+func (s *session) dismiss(ctx context.Context, term engine.Term) (removal engine.Removal, underway bool, err error) {
+	if w, ok := s.borrow(); ok {
+		h, unlock := s.table.term(term.ID), s.e.sql.unlock.of(term.Shared)
+		if h != nil && h.term.Shared == term.Shared && w.knows(unlock) {
+			s.drop(h)
+			return once(ctx, s, w, unlock, []any{h.id, markOf(h.id)}, isUnlock,
+				func(rows []row, err error) engine.Removal { return s.unlocked(h, rows, err) }, nil)
+		}
+		s.repay(nil)
+	}
+	return ask(ctx, s, false, func() engine.Removal { return s.release(term) }, nil)
+}
+
 // release gives one term back.
 func (s *session) release(term engine.Term) engine.Removal {
 	h := s.table.term(term.ID)
@@ -49,11 +64,25 @@ func (s *session) release(term engine.Term) engine.Removal {
 // giveBack unlocks. Everything but a proven unlock ends the session, and with it
 // every lock on it: otherwise a lock could stay behind that nobody knows of.
 func (s *session) giveBack(h *holding) engine.Removal {
-	s.mu.Lock()
-	s.table.remove(h)
-	s.mu.Unlock()
-	defer s.unshow(h)
+	s.drop(h)
 	rows, err := s.query(s.e.sql.unlock.of(h.term.Shared), h.id, markOf(h.id))
+	return s.unlocked(h, rows, err)
+}
+
+// drop takes a hold off the table, before its lock is given back.
+func (s *session) drop(h *holding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.remove(h)
+}
+
+func isUnlock(rows []row) bool {
+	return len(rows) == 1 && len(rows[0]) == 1 && number(rows[0][0]) != 0
+}
+
+// unlocked takes in what came of an unlock.
+func (s *session) unlocked(h *holding, rows []row, err error) engine.Removal {
+	defer s.unshow(h)
 	switch {
 	case err != nil && !s.isOver() && !pgdb.Sent(err) && s.table.holder(h.id) == nil:
 		// The server refused something, perhaps the look at the mark for want of
@@ -65,7 +94,7 @@ func (s *session) giveBack(h *holding) engine.Removal {
 	case err != nil:
 		s.die(err)
 		return engine.Removal{Err: s.ended}
-	case len(rows) != 1 || len(rows[0]) != 1 || number(rows[0][0]) == 0:
+	case !isUnlock(rows):
 		s.die(errNotOwned)
 		return engine.Removal{Outcome: engine.Absent}
 	case number(rows[0][0]) == 2:

@@ -13,9 +13,10 @@ import (
 )
 
 // A session is the one connection that all locks of a client are held on, and the
-// goroutine that alone uses it: serve runs what others ask for, one after the
+// goroutine that it belongs to: serve runs what others ask for, one after the
 // other, and reads from the connection in between, so that the end of the
-// session is seen when it happens.
+// session is seen when it happens. While it has nothing to do and does not read
+// yet, it lends the connection to a caller, see borrow.
 //
 // It ends once and for all: by die, which tells everybody who held something, or
 // by retiring when nothing is held or awaited. A new one is a new session.
@@ -29,7 +30,11 @@ type session struct {
 	mu     sync.Mutex
 	urgent []*op
 	queue  []*op
-	parked bool
+	parked bool // serve reads
+	idle   bool // serve does nothing yet: the connection can be borrowed
+	loans  int  // how often it has been
+	lent   bool // and is
+	missed bool // serve waits for it
 	over   bool
 	ended  error         // why, with over
 	wake   chan struct{} // capacity 1
@@ -37,7 +42,7 @@ type session struct {
 
 	table table // guarded by mu for others than serve
 
-	// Used by serve alone.
+	// Used by serve alone, or whoever has borrowed the connection.
 	marks map[int64]string // names that are waited for, by id
 	set   time.Duration    // the lease that the settings were made for
 	label string           // and the holder's label
@@ -115,34 +120,51 @@ func (s *session) submitLocked(o *op, urgent bool) bool {
 	return true
 }
 
-// ask runs fn on the session and returns its result, or leaves when ctx ends:
-// with errNotAsked where fn has not been begun and never will be, and otherwise
-// with underway. What comes of it then goes to late.
-func ask[T any](ctx context.Context, s *session, urgent bool, fn func() T, late func(T)) (result T, underway bool, err error) {
-	var value T
-	o := &op{done: make(chan struct{})}
-	o.run = func() { value = fn() }
-	o.late = func() {
+// A task is an op with a result.
+type task[T any] struct {
+	op
+	value T
+}
+
+// newTask makes an op of fn. What comes of one that its caller has left goes to
+// late, which may be nil.
+func newTask[T any](fn func() T, late func(T)) *task[T] {
+	t := &task[T]{}
+	t.done = make(chan struct{})
+	t.run = func() { t.value = fn() }
+	t.late = func() {
 		if late != nil {
-			late(value)
+			late(t.value)
 		}
 	}
-	if !s.submit(o, urgent) {
-		return result, false, errRetired
-	}
+	return t
+}
+
+// wait waits for the result, or leaves when ctx ends: with errNotAsked where the
+// op has not been begun and never will be, and otherwise with underway.
+func (t *task[T]) wait(ctx context.Context) (result T, underway bool, err error) {
 	select {
-	case <-o.done:
-		return value, false, o.err
+	case <-t.done:
+		return t.value, false, t.err
 	case <-ctx.Done():
 	}
 	switch {
-	case o.state.CompareAndSwap(queued, cancelled):
+	case t.state.CompareAndSwap(queued, cancelled):
 		return result, false, fmt.Errorf("%w: %w", errNotAsked, context.Cause(ctx))
-	case o.state.CompareAndSwap(running, abandoned):
+	case t.state.CompareAndSwap(running, abandoned):
 		return result, true, context.Cause(ctx)
 	}
-	<-o.done
-	return value, false, o.err
+	<-t.done
+	return t.value, false, t.err
+}
+
+// ask runs fn on the session and returns its result, or leaves when ctx ends.
+func ask[T any](ctx context.Context, s *session, urgent bool, fn func() T, late func(T)) (result T, underway bool, err error) {
+	t := newTask(fn, late)
+	if !s.submit(&t.op, urgent) {
+		return result, false, errRetired
+	}
+	return t.wait(ctx)
 }
 
 // serve is the goroutine.
@@ -198,12 +220,8 @@ func (s *session) next() (*op, error) {
 	if o := s.pop(); o != nil {
 		return o, nil
 	}
-	timer := time.NewTimer(busyPause)
-	select {
-	case <-s.wake:
-		timer.Stop()
+	if s.pause() {
 		return s.pop(), nil
-	case <-timer.C:
 	}
 	until, needed := s.due()
 	s.mu.Lock()
@@ -229,6 +247,37 @@ func (s *session) next() (*op, error) {
 	}
 	s.retire()
 	return nil, nil
+}
+
+// pause waits for something to do, and lends the connection meanwhile. It is false
+// when nothing has been done for a while.
+func (s *session) pause() bool {
+	s.mu.Lock()
+	s.idle = true
+	s.mu.Unlock()
+	timer := time.NewTimer(busyPause)
+	defer timer.Stop()
+	for {
+		expired := false
+		select {
+		case <-s.wake:
+		case <-timer.C:
+			expired = true
+		}
+		s.mu.Lock()
+		left := busyPause - time.Since(s.used)
+		switch {
+		case s.lent:
+			s.missed = true // whoever has it wakes us when it comes back
+		case expired && left > 0 && !s.over:
+			timer.Reset(left)
+		default:
+			s.idle = false
+			s.mu.Unlock()
+			return !expired
+		}
+		s.mu.Unlock()
+	}
 }
 
 func (s *session) pop() *op {
@@ -261,12 +310,18 @@ const linger = 5 * time.Second
 // query runs a statement. The session has died when it returns an error and
 // isOver.
 func (s *session) query(st *statement, args ...any) ([]row, error) {
-	s.sent = time.Now()
-	rows, err := s.w.query(s.sent.Add(s.lease/3*2), st, args...)
+	rows, err := s.w.query(s.bound(), st, args...)
 	if err != nil && s.w.closed() {
 		s.die(err)
 	}
 	return rows, err
+}
+
+// bound is when the answer to a statement that is about to be sent would come too
+// late.
+func (s *session) bound() time.Time {
+	s.sent = time.Now()
+	return s.sent.Add(s.lease / 3 * 2)
 }
 
 // ping asks for a sign of life. An error is the end of the session.

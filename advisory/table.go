@@ -15,7 +15,7 @@ type holding struct {
 	request engine.Request
 
 	// Whether its holder is asked to stop, and by whom; guarded like the table.
-	// Shown is used by serve alone.
+	// Shown is used like the session's marks.
 	stop   bool
 	stopBy string
 	shown  bool

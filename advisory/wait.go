@@ -2,7 +2,6 @@ package advisory
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -68,8 +67,7 @@ func (s *session) command(text string) error {
 	if s.isOver() {
 		return s.ended
 	}
-	s.sent = time.Now()
-	err := s.w.command(s.sent.Add(s.lease/3*2), text)
+	err := s.w.command(s.bound(), text)
 	if err != nil && s.w.closed() {
 		s.die(err)
 	}

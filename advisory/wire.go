@@ -10,10 +10,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgmutex/pgmutex/internal/pgdb"
 )
 
 // A row is the columns of one row as text, nil for NULL.
-type row [][]byte
+type row = [][]byte
 
 // A wire is one connection that is kept for its session. It is used by one
 // goroutine at a time; interrupt and kill may be called from any.
@@ -70,6 +72,7 @@ type pgWire struct {
 	left     bool
 	heard    func(channel, payload string)
 	prepared map[*statement]*pgconn.StatementDescription
+	exchange *pgdb.Exchange // begun and not finished
 }
 
 func newPGWire(conn *pgx.Conn, socket net.Conn, heard func(channel, payload string)) *pgWire {
@@ -82,27 +85,20 @@ func (w *pgWire) listens() bool  { return true }
 func (w *pgWire) hears() bool    { return w.borrowed == nil }
 
 func (w *pgWire) query(until time.Time, st *statement, args ...any) (rows []row, err error) {
-	_ = w.pc.Conn().SetDeadline(until)
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", st.name, err)
+	if !st.once {
+		if err := w.begin(until, st, args...); err != nil {
+			return nil, err
 		}
-	}()
-	ctx := context.Background()
-	var result *pgconn.ResultReader
-	if st.once {
-		result = w.pc.ExecParams(ctx, st.text, texts(args), nil, nil, nil)
-	} else {
-		known := w.prepared[st]
-		if known == nil {
-			known, err = w.pc.Prepare(ctx, "pgmutex_advisory_"+strconv.Itoa(len(w.prepared)), st.text, nil)
-			if err != nil {
-				return nil, err
+		for done := false; !done && err == nil; {
+			rows, done, err = w.finish(until, st)
+			if !done {
+				w.arm(until) // somebody had interrupted an answer that has come
 			}
-			w.prepared[st] = known
 		}
-		result = w.pc.ExecStatement(ctx, known, texts(args), nil, nil)
+		return rows, err
 	}
+	w.arm(until)
+	result := w.pc.ExecParams(context.Background(), st.text, texts(args), nil, nil, nil)
 	for result.NextRow() {
 		r := make(row, len(result.Values()))
 		for i, v := range result.Values() {
@@ -112,12 +108,45 @@ func (w *pgWire) query(until time.Time, st *statement, args ...any) (rows []row,
 		}
 		rows = append(rows, r)
 	}
-	_, err = result.Close()
+	if _, err = result.Close(); err != nil {
+		err = fmt.Errorf("%s: %w", st.name, err)
+	}
 	return rows, err
 }
 
+// knows tells whether a statement has been prepared.
+func (w *pgWire) knows(st *statement) bool { return w.prepared[st] != nil }
+
+// begin is the first half of query, and finish the second. That is done if it says
+// so or with an error, and is called again otherwise: interrupt came.
+func (w *pgWire) begin(until time.Time, st *statement, args ...any) (err error) {
+	w.arm(until)
+	known := w.prepared[st]
+	if known == nil {
+		known, err = w.pc.Prepare(context.Background(), "pgmutex_advisory_"+strconv.Itoa(len(w.prepared)), st.text, nil)
+		if err == nil {
+			w.prepared[st] = known
+		}
+	}
+	if err == nil {
+		w.exchange, err = pgdb.Send(w.pc, pgdb.Prepared{Name: known.Name, Params: texts(args)})
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", st.name, err)
+	}
+	return err
+}
+
+func (w *pgWire) finish(until time.Time, st *statement) (rows []row, done bool, err error) {
+	rows, done, err = w.exchange.Receive(until)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", st.name, err)
+	}
+	return rows, done, err
+}
+
 func (w *pgWire) command(until time.Time, text string) error {
-	_ = w.pc.Conn().SetDeadline(until)
+	w.arm(until)
 	_, err := w.pc.Exec(context.Background(), text).ReadAll()
 	return err
 }

@@ -1,0 +1,118 @@
+package pgdb
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// An Exchange is one prepared statement that has been sent, and what has been read
+// of its answer. Pgx gives a connection up when the reading of an answer is broken
+// off; an Exchange is read on, by another goroutine if need be. So whoever waits for
+// the answer can read it and leave all the same.
+//
+// Until it is done nothing else may use the connection, and one goroutine at a time
+// the Exchange.
+type Exchange struct {
+	pc   *pgconn.PgConn
+	rows [][][]byte
+	err  error // of the server
+}
+
+// A Prepared is what an Exchange sends, with the formats of pgconn.ExecStatement.
+type Prepared struct {
+	Name          string
+	Params        [][]byte
+	ParamFormats  []int16
+	ResultFormats []int16
+}
+
+// Send sends a prepared statement. After an error the connection is closed, and the
+// statement may have been executed.
+func Send(pc *pgconn.PgConn, st Prepared) (*Exchange, error) {
+	f := pc.Frontend()
+	f.SendBind(&pgproto3.Bind{
+		PreparedStatement: st.Name, Parameters: st.Params,
+		ParameterFormatCodes: st.ParamFormats, ResultFormatCodes: st.ResultFormats,
+	})
+	f.SendExecute(&pgproto3.Execute{})
+	f.SendSync(&pgproto3.Sync{})
+	if err := f.Flush(); err != nil {
+		sever(pc)
+		return nil, err
+	}
+	return &Exchange{pc: pc}, nil
+}
+
+// Receive reads the answer. It is done when that is complete, with the rows or the
+// server's error, or when the connection failed, which is then closed. It is not
+// done, and there is no error, when a read deadline of the connection was met before
+// the time until, as whoever wants to break it off sets one; at that time it fails.
+func (x *Exchange) Receive(until time.Time) (rows [][][]byte, done bool, err error) {
+	for {
+		msg, err := x.pc.ReceiveMessage(context.Background())
+		if err != nil {
+			// Pgx marks all errors of this call as safe to retry, which is about
+			// something else. What it wraps is the truth.
+			if inner := errors.Unwrap(err); inner != nil {
+				err = inner
+			}
+			var network net.Error
+			if !x.pc.IsClosed() && errors.As(err, &network) && network.Timeout() && time.Now().Before(until) {
+				return nil, false, nil
+			}
+			sever(x.pc)
+			if x.err != nil {
+				err = x.err // the server has said why
+			}
+			return nil, true, err
+		}
+		switch msg := msg.(type) {
+		case *pgproto3.DataRow:
+			x.rows = append(x.rows, copied(msg.Values))
+		case *pgproto3.ErrorResponse:
+			x.err = pgconn.ErrorResponseToPgError(msg)
+		case *pgproto3.ReadyForQuery:
+			if x.err != nil {
+				return nil, true, x.err
+			}
+			return x.rows, true, nil
+		}
+	}
+}
+
+// copied copies the columns of a row, which the next message overwrites.
+func copied(values [][]byte) [][]byte {
+	size := 0
+	for _, v := range values {
+		size += len(v)
+	}
+	buf := make([]byte, 0, size)
+	row := make([][]byte, len(values))
+	for i, v := range values {
+		if v != nil {
+			start := len(buf)
+			buf = append(buf, v...)
+			row[i] = buf[start:len(buf):len(buf)]
+		}
+	}
+	return row
+}
+
+// sever closes a connection that has failed, without waiting for anything: below TLS,
+// which would say goodbye first.
+func sever(pc *pgconn.PgConn) {
+	if pc.IsClosed() {
+		return
+	}
+	c := pc.Conn()
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = t.NetConn()
+	}
+	_ = c.Close()
+	_ = pc.Close(context.Background())
+}
