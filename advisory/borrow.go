@@ -71,7 +71,9 @@ func once[T any](ctx context.Context, s *session, w *pgWire, st *statement, args
 	if failed == nil {
 		stop := s.interrupts(ctx)
 		rows, done, failed = w.finish(until, st)
-		stop()
+		if !stop() {
+			w.spoiled()
+		}
 	}
 	judge := func() T {
 		if failed != nil && w.closed() {
@@ -83,7 +85,7 @@ func once[T any](ctx context.Context, s *session, w *pgWire, st *statement, args
 	case !done:
 		s.repay(&op{done: make(chan struct{}), late: func() {}, run: func() {
 			for !done {
-				w.arm(until)
+				w.resume(until)
 				rows, done, failed = w.finish(until, st)
 			}
 			if value := judge(); late != nil {

@@ -73,8 +73,12 @@ const (
 
 // busyPause is how long serve waits for the next op before it begins to read: a
 // reader has to be interrupted for the next statement, which costs more than the
-// statement of a caller in a loop.
-const busyPause = time.Millisecond
+// statement of a caller in a loop. Where something is awaited it is shorter, since
+// what is not read is not heard.
+const (
+	busyPause    = 5 * time.Millisecond
+	waitingPause = time.Millisecond
+)
 
 var (
 	errRetired  = errors.New("the session has been given up, since nothing was held")
@@ -252,10 +256,14 @@ func (s *session) next() (*op, error) {
 // pause waits for something to do, and lends the connection meanwhile. It is false
 // when nothing has been done for a while.
 func (s *session) pause() bool {
+	length := busyPause
+	if len(s.marks) > 0 {
+		length = waitingPause
+	}
 	s.mu.Lock()
 	s.idle = true
 	s.mu.Unlock()
-	timer := time.NewTimer(busyPause)
+	timer := time.NewTimer(length)
 	defer timer.Stop()
 	for {
 		expired := false
@@ -265,10 +273,12 @@ func (s *session) pause() bool {
 			expired = true
 		}
 		s.mu.Lock()
-		left := busyPause - time.Since(s.used)
+		left := length - time.Since(s.used)
 		switch {
+		case s.lent && expired:
+			timer.Reset(length)
 		case s.lent:
-			s.missed = true // whoever has it wakes us when it comes back
+			s.missed = true // whoever has it wakes us again when it comes back
 		case expired && left > 0 && !s.over:
 			timer.Reset(left)
 		default:

@@ -71,6 +71,7 @@ type pgWire struct {
 	returned chan struct{} // closed when that has been done
 	left     bool
 	heard    func(channel, payload string)
+	armed    time.Time // the socket's deadline; zero when it may be another one
 	prepared map[*statement]*pgconn.StatementDescription
 	exchange *pgdb.Exchange // begun and not finished
 }
@@ -92,12 +93,12 @@ func (w *pgWire) query(until time.Time, st *statement, args ...any) (rows []row,
 		for done := false; !done && err == nil; {
 			rows, done, err = w.finish(until, st)
 			if !done {
-				w.arm(until) // somebody had interrupted an answer that has come
+				w.resume(until) // somebody had interrupted an answer that has come
 			}
 		}
 		return rows, err
 	}
-	w.arm(until)
+	w.expect(until)
 	result := w.pc.ExecParams(context.Background(), st.text, texts(args), nil, nil, nil)
 	for result.NextRow() {
 		r := make(row, len(result.Values()))
@@ -120,7 +121,7 @@ func (w *pgWire) knows(st *statement) bool { return w.prepared[st] != nil }
 // begin is the first half of query, and finish the second. That is done if it says
 // so or with an error, and is called again otherwise: interrupt came.
 func (w *pgWire) begin(until time.Time, st *statement, args ...any) (err error) {
-	w.arm(until)
+	w.expect(until)
 	known := w.prepared[st]
 	if known == nil {
 		known, err = w.pc.Prepare(context.Background(), "pgmutex_advisory_"+strconv.Itoa(len(w.prepared)), st.text, nil)
@@ -146,7 +147,7 @@ func (w *pgWire) finish(until time.Time, st *statement) (rows []row, done bool, 
 }
 
 func (w *pgWire) command(until time.Time, text string) error {
-	w.arm(until)
+	w.expect(until)
 	_, err := w.pc.Exec(context.Background(), text).ReadAll()
 	return err
 }
@@ -165,7 +166,29 @@ func texts(args []any) [][]byte {
 	return values
 }
 
-func (w *pgWire) arm(until time.Time) { _ = w.pc.Conn().SetDeadline(until) }
+func (w *pgWire) arm(until time.Time) {
+	w.armed = time.Time{}
+	_ = w.pc.Conn().SetDeadline(until)
+}
+
+// expect is arm for an answer, which a few more moments may be waited for: so that
+// the deadline of one is good for others. Each is a timer of the runtime's, and to
+// set one that is due before all others wakes another thread up.
+func (w *pgWire) expect(until time.Time) {
+	if slack := w.armed.Sub(until); slack < 0 || slack > time.Until(until)/8 {
+		w.resume(until)
+	}
+}
+
+// resume is expect where the deadline may have been another one.
+func (w *pgWire) resume(until time.Time) {
+	until = until.Add(time.Until(until) / 16)
+	w.arm(until)
+	w.armed = until
+}
+
+// spoiled says that interrupt may have come.
+func (w *pgWire) spoiled() { w.armed = time.Time{} }
 
 // interrupt ends rest: a deadline in the past is an error that pgx does not take
 // for the end of the connection, not even in the middle of a message.

@@ -82,6 +82,27 @@ type Queuer interface {
 	Leave(ctx context.Context, names []string) error
 }
 
+// A Sender can send a lone request and have its answer read by whoever has the
+// time. A caller then waits for the store itself, as long as it wants to wait, and
+// the answer is seen through by another goroutine when it leaves. Where the store
+// answers in a fraction of a millisecond, waking goroutines up is a good part of an
+// acquisition.
+type Sender interface {
+	// Send sends a request if that takes no waiting, and returns nil otherwise.
+	Send(r Request) Sent
+}
+
+// Sent is a request under way, used by one goroutine at a time.
+type Sent interface {
+	// Await waits for the answer until ctx ends. It reports whether Answer will
+	// return without asking the store for more.
+	Await(ctx context.Context) bool
+
+	// Answer returns what Acquire would have, waiting for it until ctx ends. It
+	// has to be called, once.
+	Answer(ctx context.Context) Answer
+}
+
 // An Inspector can look at the whole store.
 type Inspector interface {
 	// List yields every lock with its status by the store's clock, by name. It

@@ -61,7 +61,6 @@ func (s *store) acquire(ctx context.Context, db *pgdb.DB, line *line, r engine.R
 	if err := s.reserve(ctx, db, r.Heartbeat); err != nil {
 		return engine.Answer{Outcome: engine.Failed, Err: err}
 	}
-	failed := engine.Answer{Outcome: engine.Busy, RetryIn: soon}
 	if r.Wait && !line.waits(r.Term.Name) && (r.Behind || line.owes(r.Term.Name)) {
 		// We hold it ourselves, or others were waiting when we gave it back: only
 		// if it turns out to be free is there anything to attempt.
@@ -69,9 +68,18 @@ func (s *store) acquire(ctx context.Context, db *pgdb.DB, line *line, r engine.R
 			return answer
 		}
 	}
+	return s.contend(ctx, db, line, r, nil)
+}
+
+// contend makes the attempts. The first of them has been sent, or is nil.
+func (s *store) contend(ctx context.Context, db *pgdb.DB, line *line, r engine.Request, first *sent) engine.Answer {
+	failed := engine.Answer{Outcome: engine.Busy, RetryIn: soon}
 	for range races {
-		known := s.servers.now()
-		look, err := s.attempt(ctx, db, r, r.Wait && line.waits(r.Term.Name))
+		known, insert, inLine := s.servers.now(), s.insert, r.Wait && line.waits(r.Term.Name)
+		if first != nil {
+			known, insert, inLine, first = first.known, first.insert, false, nil
+		}
+		look, err := s.attempt(ctx, db, r, inLine, insert)
 		if err != nil {
 			answer := s.refusal(ctx, db, err)
 			if answer.Outcome == engine.Busy && r.Wait {
@@ -111,6 +119,71 @@ func (s *store) acquire(ctx context.Context, db *pgdb.DB, line *line, r engine.R
 		}
 	}
 	return failed
+}
+
+// Send implements [engine.Sender]: for what insert.sql or acquire.sql alone can
+// answer.
+func (s *store) Send(r engine.Request) engine.Sent {
+	db, line, err := s.started()
+	if err != nil || r.Term.Shared || r.Wait && (r.Behind || line.waits(r.Term.Name) || line.owes(r.Term.Name)) {
+		return nil
+	}
+	a := &sent{s: s, db: db, line: line, r: r, known: s.servers.now(), asks: s.taken.has(r.Term.Name)}
+	st, args := s.inserting(r)
+	if a.asks {
+		st, args = s.acquiring(r)
+	}
+	if a.running = db.Begin(pgdb.Work, st, args); a.running == nil {
+		return nil
+	}
+	return a
+}
+
+// sent is an attempt whose first statement has been sent.
+type sent struct {
+	s       *store
+	db      *pgdb.DB
+	line    *line
+	r       engine.Request
+	known   *inOrder
+	asks    bool // by acquire.sql, who holds it
+	running *pgdb.Running
+}
+
+// Await implements [engine.Sent]. What begins with a token is a grant, of a server
+// whose tokens are in order as a rule.
+func (a *sent) Await(ctx context.Context) bool { return a.running.Wait(ctx) && a.running.Filled() }
+
+// Answer implements [engine.Sent].
+func (a *sent) Answer(ctx context.Context) engine.Answer {
+	return a.s.contend(ctx, a.db, a.line, a.r, a)
+}
+
+// insert is the insertion that is under way.
+func (a *sent) insert(ctx context.Context, db *pgdb.DB, r engine.Request) (*look, error) {
+	l := &look{}
+	found := false
+	err := a.running.Finish(ctx, func(row pgdb.Row) (err error) {
+		found = true
+		if a.asks {
+			l, err = a.s.scanInsert(row)
+		} else {
+			l, err = scanGrant(row)
+		}
+		return err
+	})
+	switch class := pgdb.Classify(err); {
+	case class == pgdb.Retry, class == pgdb.Canceled, class == pgdb.RowLocked && !a.asks:
+		return a.s.insert(ctx, db, r) // nothing of it happened
+	case err != nil:
+		return nil, err
+	}
+	a.s.taken.add(r.Term.Name)
+	if !found && !a.asks {
+		return a.s.insert(ctx, db, r)
+	}
+	l.judge(r)
+	return l, nil
 }
 
 // giveBack undoes a grant that must not be used. Nobody has heard of it, so it

@@ -17,6 +17,10 @@ func TestRoundTrips(t *testing.T) {
 	// A new text takes a second round trip once for each connection.
 	other := c.take(request("warm"))
 	c.busy(request("warm"))
+	c.taken.remove("warm")
+	c.busy(request("warm"))
+	c.drop(other)
+	other = c.take(waiting("warm"))
 	c.renew(other)
 	c.drop(other)
 
@@ -36,6 +40,12 @@ func TestRoundTrips(t *testing.T) {
 	measure("release", 1, func() { c.drop(term) })
 	measure("acquire that would wait", 1, func() { term = c.take(waiting("job")) })
 	measure("release again", 1, func() { c.drop(term) })
+
+	foreign := start(t, dsn, nil).take(request("theirs"))
+	measure("first try at a name of somebody else's", 2, func() { c.busy(request("theirs")) })
+	measure("and the next ones", 1, func() { c.busy(request("theirs")) })
+	pgtest.Exec(t, pgtest.Conn(t, dsn), "DELETE FROM mutex_lock WHERE lock_name = $1", foreign.Name)
+	measure("and when it is free", 1, func() { c.take(request("theirs")) })
 }
 
 func TestABusyTryWritesNothing(t *testing.T) {
@@ -60,6 +70,8 @@ func TestABusyTryWritesNothing(t *testing.T) {
 		for range 50 {
 			c.busy(request("job"))
 			waiter.busy(waiting("job"))
+			waiter.taken.remove("job") // as at the first try
+			waiter.busy(request("job"))
 		}
 		if got := pgtest.One[string](t, conn, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"); got != xid {
 			t.Errorf("transaction IDs went from %s to %s", xid, got)

@@ -42,6 +42,7 @@ type store struct {
 
 	channel string // ours, for notifications
 	servers servers
+	taken   taken
 
 	aroundUntil atomic.Int64 // see Renew
 

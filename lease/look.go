@@ -42,11 +42,14 @@ func (l *look) granted() engine.Answer {
 	return a
 }
 
+// An insertion is [store.insert], or one that is under way.
+type insertion func(context.Context, *pgdb.DB, engine.Request) (*look, error)
+
 // attempt makes one attempt: by the small statement, and by the large one where
 // there is something to take over or we stand in the line.
-func (s *store) attempt(ctx context.Context, db *pgdb.DB, r engine.Request, inLine bool) (*look, error) {
+func (s *store) attempt(ctx context.Context, db *pgdb.DB, r engine.Request, inLine bool, insert insertion) (*look, error) {
 	if !inLine {
-		l, err := s.insert(ctx, db, r)
+		l, err := insert(ctx, db, r)
 		if err != nil || l.token != nil || l.rival == nil || !l.open {
 			return l, err
 		}
@@ -60,15 +63,43 @@ func (s *store) attempt(ctx context.Context, db *pgdb.DB, r engine.Request, inLi
 	return l, err
 }
 
-// insert runs acquire.sql.
-func (s *store) insert(ctx context.Context, db *pgdb.DB, r engine.Request) (*look, error) {
+// inserting is insert.sql, or what it is for a try, and its arguments.
+func (s *store) inserting(r engine.Request) (pgdb.Statement, []any) {
 	args := []any{
+		r.Term.Name, r.Term.ID, r.Term.StaleAfter.Seconds(), r.Heartbeat.Seconds(), r.AlertAfter.Seconds(),
+		encodeDetails(r.Details), s.channel,
+	}
+	if r.Wait {
+		return s.sql.insert, args
+	}
+	return s.sql.insertFirst, args
+}
+
+// acquiring is acquire.sql and its arguments.
+func (s *store) acquiring(r engine.Request) (pgdb.Statement, []any) {
+	return s.sql.acquire, []any{
 		r.Term.Name, r.Term.ID, r.Term.StaleAfter.Seconds(), r.Heartbeat.Seconds(), r.AlertAfter.Seconds(),
 		encodeDetails(r.Details), r.Wait, s.channel,
 	}
-	l, found, err := single(ctx, db, pgdb.Work, s.sql.acquire, args, func(row pgdb.Row) (*look, error) {
-		return s.scanInsert(row)
-	})
+}
+
+// insert takes what nobody holds: by insert.sql where that may well be so, and by
+// acquire.sql, which says who does.
+func (s *store) insert(ctx context.Context, db *pgdb.DB, r engine.Request) (*look, error) {
+	if !s.taken.has(r.Term.Name) {
+		st, args := s.inserting(r)
+		l, found, err := single(ctx, db, pgdb.Work, st, args,
+			func(row pgdb.Row) (*look, error) { return scanGrant(row) })
+		if err != nil && pgdb.Classify(err) != pgdb.RowLocked {
+			return nil, err
+		}
+		s.taken.add(r.Term.Name) // by us, or by somebody else
+		if found {
+			return l, nil
+		}
+	}
+	st, args := s.acquiring(r)
+	l, found, err := single(ctx, db, pgdb.Work, st, args, func(row pgdb.Row) (*look, error) { return s.scanInsert(row) })
 	switch {
 	case err != nil:
 		return nil, err
@@ -77,6 +108,17 @@ func (s *store) insert(ctx context.Context, db *pgdb.DB, r engine.Request) (*loo
 	}
 	l.judge(r)
 	return l, nil
+}
+
+// scanGrant reads what insert.sql returns, after the columns in first.
+func scanGrant(row pgdb.Row, first ...any) (*look, error) {
+	var l look
+	var acquired *float64
+	if err := row.Scan(append(first, &l.token, &acquired, &l.server)...); err != nil {
+		return nil, err
+	}
+	l.acquiredAt = secondsSince1970(acquired)
+	return &l, nil
 }
 
 // judge says whether the row that was found is a reason for take.sql, which

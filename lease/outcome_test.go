@@ -18,7 +18,7 @@ func TestAReplyThatIsLostIsUnknown(t *testing.T) {
 	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
 	c := start(t, proxy.DSN(dsn), nil)
 	c.drop(c.take(request("warm"))) // the statements are prepared
-	proxy.CutAfter(faultconn.CommandComplete("SELECT"))
+	proxy.CutAfter(faultconn.CommandComplete("INSERT"))
 	r := request("job")
 	a := c.try(r)
 	if a.Outcome != engine.Unknown || a.Err == nil {

@@ -70,6 +70,7 @@ func (s *store) releaseBatch(ctx context.Context, db *pgdb.DB, batch []engine.Te
 		i := int(f.n - 1)
 		switch {
 		case f.waiting != nil:
+			s.taken.remove(batch[i].Name)
 			removals[i].Outcome = engine.Removed
 			if *f.waiting {
 				wake = append(wake, batch[i].Name)
@@ -95,6 +96,7 @@ func (s *store) releaseOne(ctx context.Context, db *pgdb.DB, term engine.Term) (
 	case !found:
 		return engine.Removal{Outcome: engine.Absent}, false
 	}
+	s.taken.remove(term.Name)
 	return engine.Removal{Outcome: engine.Removed}, waiting
 }
 

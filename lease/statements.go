@@ -15,6 +15,7 @@ var files embed.FS
 
 // statements are all statements of the engine, made once for its table.
 type statements struct {
+	insert, insertFirst, insertBatch                                pgdb.Statement
 	acquire, acquireBatch, take, join, offer, nudge, offered, leave pgdb.Statement
 	release, releaseBatch                                           pgdb.Statement
 	renew, renewBatch, renewAround                                  pgdb.Statement
@@ -52,6 +53,9 @@ const (
 func newStatements(names schema.Names) *statements {
 	t := texts{names: names.Replacer("{{timeline}}", schema.TimelineSQL)}
 	return &statements{
+		insert:       t.write("insert", durable),
+		insertFirst:  t.write("insert_first", durable),
+		insertBatch:  t.write("insert_batch", durable),
 		acquire:      t.write("acquire", durable),
 		acquireBatch: t.write("acquire_batch", durable),
 		take:         t.write("take", durable),
@@ -85,7 +89,7 @@ func newStatements(names schema.Names) *statements {
 // all lists the statements that go through pgdb.
 func (s *statements) all() []pgdb.Statement {
 	return []pgdb.Statement{
-		s.acquire, s.acquireBatch, s.take, s.join, s.offer, s.nudge, s.offered, s.leave, s.release, s.releaseBatch, s.renew, s.renewBatch,
+		s.insert, s.insertFirst, s.insertBatch, s.acquire, s.acquireBatch, s.take, s.join, s.offer, s.nudge, s.offered, s.leave, s.release, s.releaseBatch, s.renew, s.renewBatch,
 		s.renewAround, s.explain, s.holder, s.statusOne, s.statusAll, s.historyOne, s.historyAll, s.forceRemove, s.forceStop,
 		s.timeline, s.server, s.raise, s.pruneEvents, s.pruneWaiters,
 	}
@@ -122,11 +126,11 @@ func (t texts) text(file, opt, where string) string {
 	// The table's name comes last: it may contain anything.
 	text := micros(strings.TrimSuffix(b.String(), "\n"))
 	if opt == "" {
-		text = strings.NewReplacer("{{opt}}", "", "{{from_opt}}", "", "{{comma_opt}}", "",
-			"{{opt_or_one}}", "(SELECT 1) AS one", "{{where}}", where).Replace(text)
+		text = strings.NewReplacer("{{opt}}", "", "{{with_opt}}", "", "{{from_opt}}", "", "{{comma_opt}}", "",
+			"{{using_opt}}", "", "{{only_opt}}", "", "{{where}}", where).Replace(text)
 	} else {
-		text = strings.NewReplacer("{{opt}}", opt, "{{from_opt}}", ", opt", "{{comma_opt}}", ", opt",
-			"{{opt_or_one}}", "opt", "{{where}}", where).Replace(text)
+		text = strings.NewReplacer("{{opt}}", opt, "{{with_opt}}", "WITH "+strings.TrimSuffix(opt, ", ")+"\n", "{{from_opt}}", ", opt", "{{comma_opt}}", ", opt",
+			"{{using_opt}}", " USING opt", "{{only_opt}}", "FROM opt", "{{where}}", where).Replace(text)
 	}
 	return t.names.Replace(text)
 }

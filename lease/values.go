@@ -2,7 +2,9 @@ package lease
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -61,11 +63,23 @@ func orZero[T any](p *T) T {
 	return *p
 }
 
+// lastDetails is what encodeDetails was asked for before, by anybody: mostly the
+// same, and to encode it is dearer than to compare it.
+var lastDetails atomic.Pointer[encoded]
+
+type encoded struct {
+	details map[string]string
+	text    string
+}
+
 // encodeDetails makes JSON that jsonb accepts: it refuses the zero character. No
 // details are NULL.
 func encodeDetails(details map[string]string) any {
 	if len(details) == 0 {
 		return nil
+	}
+	if last := lastDetails.Load(); last != nil && maps.Equal(last.details, details) {
+		return last.text
 	}
 	clean := make(map[string]string, len(details))
 	for k, v := range details {
@@ -75,6 +89,7 @@ func encodeDetails(details map[string]string) any {
 	if err != nil {
 		return nil // a map of strings cannot fail
 	}
+	lastDetails.Store(&encoded{maps.Clone(details), string(text)})
 	return string(text)
 }
 

@@ -119,19 +119,26 @@ func (k *Keeper) try(ctx context.Context, ask *Ask, judge bool, take string, beh
 // the attempt no longer under way: the caller if it is true.
 func (k *Keeper) send(ctx context.Context, req engine.Request, trust time.Duration, together bool) (l look, ok bool) {
 	if k.detached {
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(trust, maxAttempt))
+		call, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
+		defer context.AfterFunc(k.acquireFor.within(min(trust, maxAttempt)), cancel)()
 		leave := func() { time.AfterFunc(grace, cancel) }
 		defer context.AfterFunc(ctx, leave)()
 		defer context.AfterFunc(k.refused, leave)()
 		l = k.acquire(call, []engine.Request{req})[0]
-		left := ctx.Err() != nil || k.refusing()
-		if left && (l.Outcome == engine.Unknown || l.Outcome == engine.Failed) {
+		// An engine that has been closed meanwhile refuses.
+		left := (ctx.Err() != nil || k.refusing()) && (l.Outcome == engine.Unknown || l.Outcome == engine.Failed)
+		if left || k.refusing() && l.Outcome == engine.Refused {
 			k.drop(req.Term, l)
 			k.underway(-1)
 			return look{}, false
 		}
 		return l, true
+	}
+	if together {
+		if l, ok, sent := k.direct(ctx, req, trust); sent {
+			return l, ok
+		}
 	}
 	p := newPending(req, trust)
 	if together {
@@ -154,6 +161,41 @@ func (k *Keeper) send(ctx context.Context, req engine.Request, trust time.Durati
 		return look{}, false
 	}
 	return k.await(ctx, p)
+}
+
+// direct is send for a request that is all there is to ask for, of an engine whose
+// answers the caller can read itself; not sent otherwise.
+func (k *Keeper) direct(ctx context.Context, req engine.Request, trust time.Duration) (l look, ok, sent bool) {
+	if k.sender == nil || !k.acquires.begin() {
+		return look{}, false, false
+	}
+	at := k.elapsed() // before anything leaves our hands, as in acquire
+	request := k.sender.Send(req)
+	if request == nil {
+		k.acquires.end()
+		return look{}, false, false
+	}
+	finish := func(ctx context.Context) look {
+		a := request.Answer(ctx)
+		l := look{Answer: a, sent: at, arrived: k.elapsed()}
+		k.acquires.end()
+		return l
+	}
+	limit := k.acquireFor.within(min(trust, maxAttempt))
+	call, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.refused, cancel)()
+	defer context.AfterFunc(limit, cancel)()
+	if request.Await(call) {
+		return finish(call), true, true
+	}
+	p := newPending(req, trust)
+	rest := func() { k.answered(p, finish(limit)) }
+	if !k.spawn(rest) {
+		rest() // closing is over, and with it the time that the answer has
+	}
+	l, ok = k.await(ctx, p)
+	return l, ok, true
 }
 
 // A pending request waits for its answer.
@@ -199,9 +241,7 @@ func (k *Keeper) acquireBatch(batch []*pending) []look {
 	for i, p := range batch {
 		bound, requests[i] = max(bound, p.trust), p.Request
 	}
-	ctx, cancel := context.WithTimeout(k.stop, min(bound, maxAttempt))
-	defer cancel()
-	return k.acquire(ctx, requests)
+	return k.acquire(k.acquireFor.within(min(bound, maxAttempt)), requests)
 }
 
 // acquire makes one call. Trust counts from before the request leaves our

@@ -11,8 +11,9 @@ import (
 // at once, the less each of them costs the store.
 //
 // What comes of a request goes to deliver, whoever waits for it or not. A
-// goroutine makes the calls while there is something to ask for; [batcher.now]
-// makes the one of a lone request where it is.
+// goroutine makes the calls while there is something to ask for; that of a lone
+// request is made where it is, by [batcher.now], or by somebody else's means
+// between [batcher.begin] and [batcher.end].
 type batcher[In comparable, Out any] struct {
 	call    func(batch []In) []Out // bounds itself: it serves many contexts
 	deliver func(in In, out Out)
@@ -49,21 +50,32 @@ func (b *batcher[In, Out]) put(in In) bool {
 // now is put, but makes the call itself where in is all that there is to ask
 // for: two switches of goroutines are a tenth of a release.
 func (b *batcher[In, Out]) now(in In) bool {
-	b.mu.Lock()
-	if b.busy || !b.turn.free() {
-		b.mu.Unlock()
+	if !b.begin() {
 		return b.put(in)
 	}
-	b.busy = true
-	b.mu.Unlock()
 	out := b.call([]In{in})
-	b.turn.give()
-
-	b.mu.Lock()
-	b.busy = len(b.queue) > 0 && b.spawn(b.serve)
-	b.mu.Unlock()
+	b.end()
 	b.answer(in, out, 0)
 	return true
+}
+
+// begin takes the place of the goroutine that makes the calls, for one call, if
+// nobody has it. What is asked for meanwhile waits for end.
+func (b *batcher[In, Out]) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.busy || !b.turn.free() {
+		return false
+	}
+	b.busy = true
+	return true
+}
+
+func (b *batcher[In, Out]) end() {
+	b.turn.give()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy = len(b.queue) > 0 && b.spawn(b.serve)
 }
 
 // withdraw takes in out of the queue; false when it has been handed to a call.

@@ -99,6 +99,23 @@ func TestRefuseEndsADetachedAttempt(t *testing.T) {
 	})
 }
 
+func TestDetachedAttemptOfAClosedEngineIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{detached: true}
+		w := newWorld(t, f)
+		f.acquire = func(context.Context, engine.Request) engine.Answer {
+			w.Refuse()
+			return engine.Answer{Outcome: engine.Refused, Err: errors.New("the engine is closed")}
+		}
+		for _, call := range []func(context.Context, Ask) Result{w.Try, w.Wait} {
+			if res := call(t.Context(), ask("x", nil)); !res.Closed || res.Err != nil {
+				t.Errorf("got %+v", res)
+			}
+		}
+		w.stopNow()
+	})
+}
+
 func TestDetachedReleaseIsBoundedAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := silent()

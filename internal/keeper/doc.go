@@ -22,8 +22,9 @@
 // One goroutine, run, is the owner of all timers: it ends leases at their
 // deadline, raises alerts, and starts the calls that are due. Calls into the
 // engine are made by goroutines of their own, at most one renewal and one
-// removal at a time, so that no timer ever waits for a call. Everything that
-// was started is joined by [Keeper.Close].
+// removal at a time, so that no timer ever waits for a call; a lone acquisition or
+// release is made by its caller, who leaves it to a goroutine when its context ends.
+// Everything that was started is joined by [Keeper.Close].
 //
 // Acquisitions and releases that are asked for at the same time travel in one call
 // for each kind, and the kinds take turns (batch.go): while one call is made, the

@@ -24,12 +24,15 @@ type Keeper struct {
 	engine  engine.Engine
 	elapsed func() time.Duration
 
-	detached bool // see engine.Description
+	detached bool          // see engine.Description
+	sender   engine.Sender // nil where the engine is none
 
-	refused  context.Context // ends when new work is refused
-	refuse   context.CancelFunc
-	acquires batcher[*pending, look]
-	releases batcher[*unsettled, engine.Removal]
+	refused    context.Context // ends when new work is refused
+	refuse     context.CancelFunc
+	acquires   batcher[*pending, look]
+	releases   batcher[*unsettled, engine.Removal]
+	acquireFor limit // of calls
+	releaseFor limit
 
 	stop  context.Context
 	halt  context.CancelFunc
@@ -77,6 +80,8 @@ func New(cfg Config) *Keeper {
 		lines:     map[string]*line{},
 		alerted:   map[string]*engine.Rival{},
 	}
+	k.sender, _ = cfg.Engine.(engine.Sender)
+	k.acquireFor.parent, k.releaseFor.parent = stop, stop
 	turn := newTurn()
 	k.acquires = batcher[*pending, look]{
 		call: k.acquireBatch, deliver: k.answered, name: func(p *pending) string { return p.Term.Name }, shares: busyForBoth,

@@ -130,9 +130,7 @@ func terms(batch []*unsettled) []engine.Term {
 
 // releaseBatch makes one call for terms of several callers.
 func (k *Keeper) releaseBatch(batch []*unsettled) []engine.Removal {
-	ctx, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
-	defer cancel()
-	return k.engine.Release(ctx, terms(batch))
+	return k.engine.Release(k.releaseFor.within(k.cfg.ReleaseTimeout), terms(batch))
 }
 
 // giveBack makes the first removal of a lease, in the background where its owner
@@ -143,11 +141,7 @@ func (k *Keeper) giveBack(u *unsettled, lost bool) bool {
 	case lost:
 		return k.releases.put(u)
 	case k.detached:
-		return k.during(func() {
-			call, cancel := context.WithTimeout(k.stop, k.cfg.ReleaseTimeout)
-			defer cancel()
-			k.remove(call, []*unsettled{u})
-		})
+		return k.during(func() { k.remove(k.releaseFor.within(k.cfg.ReleaseTimeout), []*unsettled{u}) })
 	}
 	put := false
 	return k.during(func() { put = k.releases.now(u) }) && put

@@ -66,9 +66,8 @@ type conn interface {
 	close()
 }
 
-// A backend makes connections.
+// A backend is where connections come from: owned or lent.
 type backend interface {
-	connect(ctx context.Context, db *DB) (conn, error)
 	address() string
 
 	// idle is how long a lane keeps a connection that it does not use, given
@@ -134,7 +133,8 @@ func newDB(back backend, o Options) *DB {
 // Run executes one statement as a transaction of its own, in one round trip
 // (two when the text is new to the connection), and calls each for every row. It
 // waits for its turn on the lane, first come, first served, and connects if it
-// has to; both no longer than ctx lasts.
+// has to; both no longer than ctx lasts. A connection of our own that is not made
+// by then goes on being made, and is there for the next call.
 //
 // Nil means that the statement was executed and that its commit is as durable as
 // the session asked for. After an error, what each has collected is worth
@@ -150,6 +150,11 @@ func newDB(back backend, o Options) *DB {
 //
 // Each must not call the DB again: lanes may share a connection.
 func (db *DB) Run(ctx context.Context, which Lane, st Statement, args []any, each func(row Row) error) error {
+	if ctx.Err() == nil {
+		if r := db.Begin(which, st, args); r != nil {
+			return r.Finish(ctx, each)
+		}
+	}
 	return db.lanes[which].with(ctx, st.Name, func(c conn) error {
 		return c.run(ctx, st, args, each)
 	})

@@ -62,7 +62,7 @@ func (x *Exchange) Receive(until time.Time) (rows [][][]byte, done bool, err err
 				err = inner
 			}
 			var network net.Error
-			if !x.pc.IsClosed() && errors.As(err, &network) && network.Timeout() && time.Now().Before(until) {
+			if !x.pc.IsClosed() && errors.As(err, &network) && network.Timeout() && (until.IsZero() || time.Now().Before(until)) {
 				return nil, false, nil
 			}
 			sever(x.pc)

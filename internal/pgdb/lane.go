@@ -20,11 +20,12 @@ type lane struct {
 	which Lane
 	turn  chan struct{}
 
-	c     conn // nil: none
-	used  time.Time
-	asked time.Time // when the connection was last reserved
-	timer *time.Timer
-	armed bool
+	c       conn     // nil: none
+	opening *opening // of the next one; nil when there is none
+	used    time.Time
+	asked   time.Time // when the connection was last reserved
+	timer   *time.Timer
+	armed   bool
 }
 
 func newLane(db *DB, which Lane) *lane {
@@ -118,8 +119,23 @@ func (l *lane) take(ctx context.Context) error {
 	}
 }
 
+// free takes the turn if nobody has it.
+func (l *lane) free() bool {
+	select {
+	case <-l.turn:
+	default:
+		return false
+	}
+	if l.db.isClosing() {
+		l.turn <- struct{}{}
+		return false
+	}
+	return true
+}
+
 // ready makes sure of a living connection.
 func (l *lane) ready(ctx context.Context, what string) error {
+	l.collect()
 	if l.c != nil && (l.c.stale() || time.Since(l.used) > askAfter) {
 		if err := l.c.ping(ctx); err != nil {
 			l.drop()
@@ -132,12 +148,9 @@ func (l *lane) ready(ctx context.Context, what string) error {
 	if l.c != nil {
 		return nil
 	}
-	c, err := l.db.back.connect(ctx, l.db)
-	if err != nil {
+	if err := l.connect(ctx); err != nil {
 		return named(what, err)
 	}
-	l.c = c
-	l.db.learn(c.facts())
 	return nil
 }
 
@@ -148,12 +161,15 @@ func (l *lane) give() {
 	}
 	if l.c != nil {
 		l.used = time.Now()
+	}
+	if l.c != nil || l.opening != nil {
 		l.watch()
 	}
 	l.turn <- struct{}{}
 }
 
-// watch sets the timer that finds out that nobody uses the connection any more.
+// watch sets the timer that finds out that nobody uses the connection, or the one
+// that is being made, any more.
 func (l *lane) watch() {
 	if !l.armed {
 		l.armed = true
@@ -188,7 +204,13 @@ func (l *lane) expire() {
 	}
 	defer func() { l.turn <- struct{}{} }()
 	l.armed = false
-	if l.c == nil {
+	l.collect()
+	switch {
+	case l.c != nil:
+	case l.opening != nil:
+		l.watch()
+		return
+	default:
 		return
 	}
 	last := l.used
@@ -207,5 +229,6 @@ func (l *lane) expire() {
 func (l *lane) shut() {
 	<-l.turn
 	l.timer.Stop()
+	l.abandon()
 	l.drop()
 }

@@ -31,8 +31,6 @@ type owned struct {
 	direct, pooled pgx.QueryExecMode
 }
 
-func (w *owned) connect(ctx context.Context, db *DB) (conn, error) { return w.dial(ctx, db, nil) }
-
 func (w *owned) idle(_ Lane, idle, _ time.Duration) time.Duration { return idle }
 
 func (w *owned) room() (bool, time.Duration) { return true, 0 }
@@ -43,9 +41,14 @@ func (w *owned) kill() { w.sockets.kill() }
 
 func (w *owned) address() string { return address(w.recipe.config.ConnConfig, w.recipe.show) }
 
-// dial makes a connection, learns what is below it, and gives its session our
-// settings. Heard, if it is not nil, takes the notifications.
+// dial makes a connection for LISTEN, whose notifications heard takes.
 func (w *owned) dial(ctx context.Context, db *DB, heard pgconn.NotificationHandler) (*ownConn, error) {
+	return w.build(ctx, db, heard, nil)
+}
+
+// build makes a connection, learns what is below it, and gives its session our
+// settings. For a lane heard is nil, and o hears how far the attempt has come.
+func (w *owned) build(ctx context.Context, db *DB, heard pgconn.NotificationHandler, o *opening) (*ownConn, error) {
 	// A hook of the caller's, or a resolver, may take its time: it ends with our
 	// life too.
 	ctx, cancel := context.WithCancel(ctx)
@@ -61,7 +64,7 @@ func (w *owned) dial(ctx context.Context, db *DB, heard pgconn.NotificationHandl
 			return nil, notSent("", err)
 		}
 	}
-	c := &ownConn{}
+	c := &ownConn{traced: config.Tracer != nil}
 	theirs := config.OnNotice
 	config.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Code == "01000" {
@@ -75,9 +78,10 @@ func (w *owned) dial(ctx context.Context, db *DB, heard pgconn.NotificationHandl
 		config.OnNotification = heard
 	}
 	config.DialFunc = w.sockets.dialer(db.life, config.DialFunc)
-	config.ConnectTimeout = perHost(ctx, config)
-
-	pg, err := pgx.ConnectConfig(ctx, config)
+	if o != nil {
+		config.DialFunc = o.dialer(config.DialFunc)
+	}
+	pg, err := o.knock(ctx, config)
 	if err != nil {
 		return nil, connectError(ctx, config, w.recipe.show, err)
 	}
@@ -173,6 +177,10 @@ type ownConn struct {
 	session any
 	args    []any
 
+	traced       bool                    // by the application, through pgx
+	preparations map[string]*preparation // by text
+	eqb          pgx.ExtendedQueryBuilder
+
 	warned atomic.Bool // a notice with SQLSTATE 01000 came during the statement
 	bad    bool        // the last error leaves the connection in doubt
 }
@@ -221,11 +229,10 @@ func (c *ownConn) run(ctx context.Context, st Statement, args []any, each func(R
 	switch SQLState(err) {
 	case "0A000":
 		// "Cached plan must not change result type", after a change to the
-		// table. Pgx forgets the statement before the next query. Told from
-		// other uses of the code by the function that raised it: the text is
-		// translated.
+		// table. Told from other uses of the code by the function that raised
+		// it: the text is translated.
 		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Routine != "RevalidateCachedQuery" {
+		if !errors.As(err, &pg) || pg.Routine != "RevalidateCachedQuery" || !c.usable() || c.unprepare(ctx, text) != nil {
 			return err
 		}
 	case "26000", "42P05":
@@ -237,6 +244,9 @@ func (c *ownConn) run(ctx context.Context, st Statement, args []any, each func(R
 		c.db.log.Warn("pgmutex: the session of a direct connection was changed by something in between; prepared statements are given up on it",
 			"address", c.db.Address())
 		c.mode = pgx.QueryExecModeExec
+		if c.usable() {
+			_ = c.unprepare(ctx, text) // a connection that was lent is seen again
+		}
 	default:
 		return err
 	}
@@ -250,6 +260,14 @@ func (c *ownConn) run(ctx context.Context, st Statement, args []any, each func(R
 func (c *ownConn) once(ctx context.Context, what, text string, args []any, each func(Row) error) error {
 	if ctx.Err() != nil {
 		return notSent(what, contextError(ctx))
+	}
+	switch {
+	case c.mode == pgx.QueryExecModeCacheStatement:
+		if err := c.prepare(ctx, text); err != nil {
+			return c.failed(ctx, what, c.early(err))
+		}
+	case c.preparations != nil:
+		text += "\n" // or pgx would find what it has prepared, and that is given up
 	}
 	c.warned.Store(false)
 	c.args = append(append(c.args[:0], c.mode), args...)

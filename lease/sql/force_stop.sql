@@ -8,7 +8,7 @@
 WITH {{opt}}asked AS (
   UPDATE {{lock}} AS t
   SET stop_at = pg_catalog.clock_timestamp(), stop_by = $3::text, stop_reason = NULLIF($4::text, '')
-  FROM {{opt_or_one}}
+  {{only_opt}}
   WHERE t.lock_name = $1::text AND t.instance_id = $2::text
   RETURNING t.promised_by IS NOT DISTINCT FROM t.instance_id AS promised
 )

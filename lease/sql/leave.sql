@@ -5,7 +5,7 @@
 --
 -- $1 names  $2 channel
 WITH {{opt}}gone AS (
-  DELETE FROM {{waiter}} AS w USING {{opt_or_one}}
+  DELETE FROM {{waiter}} AS w{{using_opt}}
   WHERE w.lock_name = ANY ($1::text[]) AND w.channel = $2::text
   RETURNING w.lock_name, w.offered_at
 )

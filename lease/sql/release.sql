@@ -7,7 +7,7 @@
 --
 -- $1 name  $2 term  $3 write an event  $4 its token, 0 for unknown
 WITH {{opt}}gone AS (
-  DELETE FROM {{lock}} AS t USING {{opt_or_one}}
+  DELETE FROM {{lock}} AS t{{using_opt}}
   WHERE t.lock_name = $1::text AND t.instance_id = $2::text
   RETURNING t.lock_name, t.instance_id, t.promised_by, t.acquired_at, t.token, t.waiting, 
             t.stop_at, t.stop_by, t.stop_reason

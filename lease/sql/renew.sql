@@ -10,7 +10,7 @@
 WITH {{opt}}kept AS (
   UPDATE {{lock}} AS t
   SET last_heartbeat = pg_catalog.clock_timestamp(), token = COALESCE(t.token, NULLIF($3::bigint, 0))
-  FROM {{opt_or_one}}
+  {{only_opt}}
   WHERE t.lock_name = $1::text AND t.instance_id = $2::text
   RETURNING t.stop_at IS NOT NULL AS stop, t.stop_by
 )

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -35,23 +37,39 @@ type child struct {
 const childEnv = "PGMUTEX_FAULTS_CHILD"
 
 type childSettings struct {
-	DSN, Client, Lock string
-	Sessions          bool
+	DSN, Client, Lock     string
+	Sessions              bool
+	StaleAfter, Heartbeat time.Duration
+
+	within []string              // the command that starts it, if any
+	env    []string              // more of it
+	start  func(*exec.Cmd) error // instead of Start
 }
 
 // child starts a child for a lock.
-func (w *world) child(name, lock string) *child {
+func (w *world) child(name, lock string, change ...func(*childSettings)) *child {
 	w.t.Helper()
-	settings, err := json.Marshal(childSettings{w.dsn, name, lock, w.sessions})
+	s := childSettings{
+		DSN: w.dsn, Client: name, Lock: lock, Sessions: w.sessions, StaleAfter: stale, Heartbeat: heartbeat,
+		start: (*exec.Cmd).Start,
+	}
+	if w.sessions {
+		s.StaleAfter, s.Heartbeat = session, session/12
+	}
+	for _, f := range change {
+		f(&s)
+	}
+	settings, err := json.Marshal(s)
 	pgtest.Must(w.t, err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+string(settings))
+	argv := append(s.within, os.Args[0])
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(append(os.Environ(), s.env...), childEnv+"="+string(settings))
 	cmd.Stderr = w.t.Output()
 	in, err := cmd.StdinPipe()
 	pgtest.Must(w.t, err)
 	out, err := cmd.StdoutPipe()
 	pgtest.Must(w.t, err)
-	pgtest.Must(w.t, cmd.Start())
+	pgtest.Must(w.t, s.start(cmd))
 	c := &child{t: w.t, w: w, cmd: cmd, in: in, replies: make(chan string, 100), ended: make(chan struct{})}
 	go func() {
 		defer close(c.ended)
@@ -93,7 +111,12 @@ func (c *child) send(command string) {
 
 func (c *child) reply() string {
 	c.t.Helper()
-	timer := time.NewTimer(30 * time.Second)
+	return c.replyWithin(30 * time.Second)
+}
+
+func (c *child) replyWithin(d time.Duration) string {
+	c.t.Helper()
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case r := <-c.replies:
@@ -137,10 +160,7 @@ func childMain() bool {
 	ctx := context.Background()
 	w := &world{history: &history{out: bufio.NewWriter(os.Stdout), each: true, count: map[string]int{}}, dsn: s.DSN, sessions: s.Sessions}
 	c := &client{w: w, name: s.Client}
-	opts := &pgmutex.Options{HolderID: s.Client, StaleAfter: stale, Heartbeat: heartbeat}
-	if s.Sessions {
-		opts.StaleAfter, opts.Heartbeat = session, session/12
-	}
+	opts := &pgmutex.Options{HolderID: s.Client, StaleAfter: s.StaleAfter, Heartbeat: s.Heartbeat}
 	var err error
 	if c.Client, err = w.open(ctx, s.DSN, opts); err != nil {
 		panic(err)
@@ -149,6 +169,8 @@ func childMain() bool {
 		panic(err)
 	}
 	var h *holding
+	var unseen chan time.Duration
+	var pauses lateness
 	commands := bufio.NewScanner(os.Stdin)
 	for commands.Scan() {
 		reply := func(outcome string) { w.history.add(call{Op: "reply", Outcome: outcome, Start: now()}) }
@@ -159,6 +181,29 @@ func childMain() bool {
 				continue
 			}
 			reply("taken")
+		case "take unseen": // nobody looks at it: its end is told by the library alone
+			hold, err := c.Acquire(ctx, s.Lock+"-unseen")
+			if err != nil {
+				reply(err.Error())
+				continue
+			}
+			unseen = make(chan time.Duration, 1)
+			context.AfterFunc(hold.Context(), func() { unseen <- late(hold, s.StaleAfter) })
+			reply("taken")
+		case "told": // how long after its deadline that one had ended
+			reply((<-unseen).String())
+		case "clock":
+			reply(strconv.FormatInt(time.Now().UnixNano(), 10))
+		case "spin":
+			for range 8 {
+				go spin()
+			}
+			go pauses.measure()
+			reply("spinning")
+		case "starved": // how many collections there were, and how late a bare timer is at worst
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			reply(fmt.Sprint(m.NumGC, " ", pauses.longest.Load()))
 		case "held":
 			reply(strconv.FormatBool(h.look()))
 		case "token":
@@ -197,4 +242,37 @@ func childMain() bool {
 		w.told = nil
 	}
 	return true
+}
+
+// late is how long ago the deadline of a hold was, when it has just been told of its
+// end. StaleAt stays where it was then, a third of StaleAfter later.
+func late(h *pgmutex.Hold, staleAfter time.Duration) time.Duration {
+	told := now()
+	for {
+		at := now()
+		left := time.Until(h.StaleAt())
+		if now()-at < time.Millisecond { // nothing came between the two clocks
+			return told - (at + left - staleAfter/3)
+		}
+	}
+}
+
+// A lateness is how late a goroutine wakes up that has nothing to do with us.
+type lateness struct{ longest atomic.Int64 }
+
+func (l *lateness) measure() {
+	const nap = 10 * time.Millisecond
+	for {
+		at := now()
+		time.Sleep(nap)
+		l.longest.Store(max(l.longest.Load(), int64(now()-at-nap)))
+	}
+}
+
+// spin wants the processor all the time, and makes garbage.
+func spin() {
+	kept := make([][]byte, 1000)
+	for i := 0; ; i++ {
+		kept[i%len(kept)] = make([]byte, 1<<10)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -341,7 +342,8 @@ func TestN56FullLockTable(t *testing.T) {
 	w.judge(demand{"acquire granted", "acquire failed"})
 }
 
-// Row 58: a thousand wait for one lock.
+// Row 58: a thousand wait for one lock. The server's share of the machine is that of
+// the time in which most of them wait still.
 func TestN58Herd(t *testing.T) {
 	for name, fresh := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -350,6 +352,7 @@ func TestN58Herd(t *testing.T) {
 			var mu sync.Mutex
 			var waits []time.Duration
 			var all sync.WaitGroup
+			half := make(chan struct{}) // have been served
 			gate := w.client("gate", minutes)
 			first := gate.must("job")
 			for i := range 10 {
@@ -363,7 +366,9 @@ func TestN58Herd(t *testing.T) {
 							return
 						}
 						mu.Lock()
-						waits = append(waits, h.began-began)
+						if waits = append(waits, h.began-began); len(waits) == 500 {
+							close(half)
+						}
 						mu.Unlock()
 						pass(t.Context(), 10*time.Millisecond)
 						if err := h.end(t.Context()); err != nil {
@@ -373,9 +378,18 @@ func TestN58Herd(t *testing.T) {
 				}
 			}
 			pass(t.Context(), time.Second)
-			pgtest.Must(t, first.end(t.Context()))
+			before, known := w.serverCPU()
 			began := now()
-			all.Wait()
+			pgtest.Must(t, first.end(t.Context()))
+			served := make(chan struct{})
+			go func() { all.Wait(); close(served) }()
+			select {
+			case <-half:
+			case <-served:
+			}
+			after, _ := w.serverCPU()
+			steady := now() - began
+			<-served
 			slices.Sort(waits)
 			if len(waits) != 1000 {
 				t.Fatalf("%d were served", len(waits))
@@ -384,6 +398,16 @@ func TestN58Herd(t *testing.T) {
 			t.Logf("1000 served in %v, waited median %v, longest %v", now()-began, median, longest)
 			if longest > 20*median {
 				t.Errorf("the longest wait is %v, the median %v", longest, median)
+			}
+			if known {
+				share := float64(after-before) / float64(steady) / float64(runtime.NumCPU())
+				t.Logf("the server had %v of %d processors in %v, %.0f %%", after-before, runtime.NumCPU(), steady, 100*share)
+				if after == before {
+					t.Error("vacuous: the server had no processor time")
+				}
+				if share > 0.8 {
+					t.Errorf("the server takes %.0f %% of the machine", 100*share)
+				}
 			}
 			w.judge(demand{"acquire granted"})
 		})

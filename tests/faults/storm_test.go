@@ -257,7 +257,8 @@ func (w *world) fault(ctx context.Context, c *client, kind string, d time.Durati
 		pass(ctx, d)
 		p.Chunk(faultconn.Both, 0)
 	case kind == "cut after commit":
-		trap := p.Trap(faultconn.CommandComplete("SELECT"), []faultconn.Action{faultconn.Cut, faultconn.Reset}[part%2])
+		tag := []string{"SELECT", "INSERT"}[part/2%2] // of renewals and releases, of grants
+		trap := p.Trap(faultconn.CommandComplete(tag), []faultconn.Action{faultconn.Cut, faultconn.Reset}[part%2])
 		pass(ctx, d)
 		p.Remove(trap)
 	case kind == "terminate":
