@@ -61,7 +61,7 @@ func TestAdvisoryRow05DelayedReply(t *testing.T) {
 			t.Parallel()
 			w := newSessions(t, nil)
 			slow, rival := w.client("slow"), w.client("rival")
-			pgtest.Must(t, slow.must("warm").end(t.Context()))
+			slow.warm()
 			slow.proxy.Freeze(faultconn.Replies)
 			w.history.add(call{Op: "fault", Outcome: "hold replies", Start: now(), End: now() + delay})
 			asked := now()
@@ -103,7 +103,7 @@ func TestAdvisoryRow06DelayedRequest(t *testing.T) {
 	t.Parallel()
 	w := newSessions(t, nil)
 	c := w.client("late")
-	pgtest.Must(t, c.must("warm").end(t.Context()))
+	c.warm()
 	held := c.proxy.Conns()
 	for _, conn := range held {
 		conn.Freeze(faultconn.Requests)
@@ -140,7 +140,7 @@ func TestAdvisoryRow07To09RepliesThatAreLost(t *testing.T) {
 			t.Parallel()
 			w := newSessions(t, nil)
 			c := w.client("c", minutes)
-			pgtest.Must(t, c.must("warm").end(t.Context()))
+			c.warm()
 			beside := c.must("beside")
 			cut := func(name string, done func() bool) {
 				pgtest.WaitFor(t, name, done)
@@ -156,7 +156,7 @@ func TestAdvisoryRow07To09RepliesThatAreLost(t *testing.T) {
 			}
 			beside.lostWithin(slack)
 			_ = beside.end(t.Context())
-			pgtest.Must(t, c.must("warm").end(t.Context())) // prepared on this session
+			c.warm() // prepared on this session
 			h := c.must("job")
 			first := h.Token()
 			c.proxy.Freeze(faultconn.Replies)

@@ -172,7 +172,7 @@ func TestAdvisoryRow40CancelledSyncWait(t *testing.T) {
 		pgtest.Exec(t, w.dsn, "SELECT pg_reload_conf()")
 		pgtest.WaitFor(t, "the setting", func() bool { return pgtest.One[string](t, w.dsn, "SHOW synchronous_standby_names") == value })
 	}
-	pgtest.Must(t, c.must("warm").end(t.Context()))
+	c.warm()
 	set("nobody")
 	w.standbyMissed()
 	w.history.add(call{Op: "fault", Outcome: "no synchronous standby", Start: now()})

@@ -48,7 +48,7 @@ func TestRow05DelayedReply(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, nil)
 			slow, rival := w.client("slow"), w.client("rival")
-			pgtest.Must(t, slow.must("warm").end(t.Context())) // connected by now
+			slow.warm() // connected by now
 			slow.proxy.Freeze(faultconn.Replies)
 			w.history.add(call{Op: "fault", Outcome: "hold replies", Start: now(), End: now() + delay})
 			asked := now()
@@ -96,7 +96,7 @@ func TestRow05DeadlineCountsFromTheRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	slow, rival := w.client("slow"), w.client("rival")
-	pgtest.Must(t, slow.must("warm").end(t.Context()))
+	slow.warm()
 	const late = fence * 8 / 10
 	slow.proxy.Delay(faultconn.Replies, late)
 	h, err := slow.take(t.Context(), "job", false)
@@ -144,7 +144,7 @@ func TestRow06DelayedRequest(t *testing.T) {
 	audit(t, w)
 	const longest = 15 * time.Second // that a call is waited for
 	c := w.client("late", longTimes)
-	pgtest.Must(t, c.must("warm").end(t.Context()))
+	c.warm()
 	// The connection for work is the one that the warm-up used.
 	held := c.proxy.Conns()
 	for _, conn := range held {
@@ -195,7 +195,7 @@ func TestRow07To09RepliesThatAreLost(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, nil)
 			c := w.client("c", longTimes)
-			pgtest.Must(t, c.must("warm").end(t.Context()))
+			c.warm()
 			cut := func(name string, committed func() bool) {
 				pgtest.WaitFor(t, name, committed)
 				w.history.add(call{Op: "fault", Outcome: kind + " after the commit of " + name, Start: now()})
@@ -232,7 +232,7 @@ func TestRow07To09RepliesThatAreLost(t *testing.T) {
 			}
 
 			// The release.
-			pgtest.Must(t, c.must("warm").end(t.Context()))
+			c.warm()
 			c.proxy.Freeze(faultconn.Replies)
 			released := make(chan error, 1)
 			go func() { released <- h.end(t.Context()) }()
@@ -264,7 +264,7 @@ func TestRow10Cancellations(t *testing.T) {
 	s := storm{seed: seed(t)}
 	w := newWorld(t, nil)
 	c := w.client("c", longTimes)
-	pgtest.Must(t, c.must("warm").end(t.Context()))
+	c.warm()
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {

@@ -148,7 +148,7 @@ func TestRow01TokenIsDrawnWithTheRow(t *testing.T) {
 CREATE FUNCTION fault_nap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$;
 CREATE TRIGGER fault_nap BEFORE INSERT ON mutex_lock FOR EACH ROW WHEN (NEW.instance_id LIKE 'slow~%') EXECUTE FUNCTION fault_nap();`)
 	slow, quick := w.client("slow", longTimes), w.client("quick", longTimes)
-	pgtest.Must(t, quick.must("warm").end(t.Context()))
+	quick.warm()
 	hits := 0
 	for n := range 5 {
 		name := fmt.Sprintf("job-%d", n)
@@ -244,7 +244,7 @@ func TestRow40CancelledSyncWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, pgtest.New(t, pgtest.Options{}))
 	c := w.client("c", longTimes)
-	pgtest.Must(t, c.must("warm").end(t.Context()))
+	c.warm()
 	set := func(value string) {
 		pgtest.Exec(t, w.dsn, "ALTER SYSTEM SET synchronous_standby_names = '"+value+"'")
 		pgtest.Exec(t, w.dsn, "SELECT pg_reload_conf()")

@@ -195,6 +195,21 @@ func (c *client) must(name string) *holding {
 	return h
 }
 
+// warm makes the connection, and prepares on it what a lock takes: each kind of
+// attempt, one at a name that is held, and the release.
+func (c *client) warm() {
+	c.w.t.Helper()
+	ctx := c.w.t.Context()
+	for _, wait := range []bool{true, false} {
+		h, err := c.take(ctx, "warm", wait)
+		pgtest.Must(c.w.t, err)
+		if _, err := c.take(ctx, "warm", false); err == nil {
+			c.w.t.Error("two holders")
+		}
+		pgtest.Must(c.w.t, h.end(ctx))
+	}
+}
+
 // look asks Held and keeps the time before the question where it is true.
 func (h *holding) look() bool {
 	at := now()

@@ -18,6 +18,9 @@ var mutants = []mutant{
 	{"grant: deadline from the reply", []edit{{
 		"internal/keeper/attempt.go", "l.deadline.Store(int64(look.sent + ask.Trust))", "l.deadline.Store(int64(look.arrived + ask.Trust))",
 	}}, faults, "TestRow05"},
+	{"grant: deadline from the reply that the caller reads", []edit{{
+		"internal/keeper/attempt.go", "l := look{Answer: a, sent: at, arrived: k.elapsed()}", "l := look{Answer: a, sent: k.elapsed(), arrived: k.elapsed()}",
+	}}, faults, "TestRow05"},
 	{"renewal: deadline from the reply", []edit{{
 		"internal/keeper/renew.go", "if !l.prolong(sent) {", "if !l.prolong(arrived) {",
 	}}, faults, "TestRow05"},
@@ -44,6 +47,10 @@ var mutants = []mutant{
 		{"lease/look.go", "l.promised = orZero(promisedBy) == *id", "l.promised = promisedBy != nil"},
 	}, "lease", "Python|Peer"},
 
+	{"a waiter believes every step of the server's clock", []edit{{
+		"internal/keeper/watch.go", "min(age, arrived-w.sent, r.StaleAfter/3)", "age",
+	}}, "internal/keeper", "AStepOfTheStoresClock"},
+
 	// Statements.
 	{"takeover: heartbeat by now()", []edit{{
 		"lease/sql/take.sql", "last_heartbeat = pg_catalog.clock_timestamp(), acquired_at", "last_heartbeat = pg_catalog.now(), acquired_at",
@@ -58,6 +65,12 @@ var mutants = []mutant{
 		{"lease/sql/acquire.sql", "alert_after, details, waiting)", "alert_after, details, waiting, token)"},
 		{"lease/sql/acquire.sql", "$6::text::jsonb, line.others\n", "$6::text::jsonb, line.others, pg_catalog.nextval({{token:literal}}::pg_catalog.regclass)\n"},
 		{"lease/sql/acquire.sql", "RETURNING t.acquired_at, pg_catalog.nextval({{token:literal}}::pg_catalog.regclass) AS token", "RETURNING t.acquired_at, t.token"},
+		{"lease/sql/insert.sql", "alert_after, details)", "alert_after, details, token)"},
+		{"lease/sql/insert.sql", "$6::text::jsonb\n", "$6::text::jsonb, pg_catalog.nextval({{token:literal}}::pg_catalog.regclass)\n"},
+		{"lease/sql/insert.sql", "RETURNING pg_catalog.nextval({{token:literal}}::pg_catalog.regclass)", "RETURNING t.token"},
+		{"lease/sql/insert_first.sql", "alert_after, details, waiting)", "alert_after, details, token, waiting)"},
+		{"lease/sql/insert_first.sql", "$6::text::jsonb,\n", "$6::text::jsonb, pg_catalog.nextval({{token:literal}}::pg_catalog.regclass),\n"},
+		{"lease/sql/insert_first.sql", "RETURNING pg_catalog.nextval({{token:literal}}::pg_catalog.regclass)", "RETURNING t.token"},
 	}, faults, "TestRow01"},
 	{"release by name", []edit{{
 		"lease/sql/release.sql", "WHERE t.lock_name = $1::text AND t.instance_id = $2::text", "WHERE t.lock_name = $1::text AND $2::text IS NOT NULL",
@@ -67,9 +80,9 @@ var mutants = []mutant{
 	}}, faults, "TestRow54"},
 	{"renewal as upsert", []edit{
 		{"lease/sql/renew.sql", "UPDATE {{lock}} AS t\n  SET last_heartbeat", "INSERT INTO {{lock}} AS t (lock_name, instance_id, last_heartbeat, acquired_at)\n" +
-			"  SELECT $1::text, $2::text, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() FROM {{opt_or_one}}\n" +
+			"  SELECT $1::text, $2::text, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() {{only_opt}}\n" +
 			"  ON CONFLICT (locked, lock_name) DO UPDATE SET last_heartbeat"},
-		{"lease/sql/renew.sql", "  FROM {{opt_or_one}}\n  WHERE t.lock_name = $1::text AND", "  WHERE"},
+		{"lease/sql/renew.sql", "  {{only_opt}}\n  WHERE t.lock_name = $1::text AND", "  WHERE"},
 	}, faults, "TestRow54"},
 	{"guard by a plain SELECT", []edit{{
 		"lease/sql/guard.sql", " FOR KEY SHARE OF t", "",
@@ -79,9 +92,10 @@ var mutants = []mutant{
 	}, faults, "TestRow45"},
 
 	// Outcomes.
-	{"success despite 01000", []edit{{
-		"internal/pgdb/owned.go", "\tif c.warned.Load() {", "\tif c.warned.Load() && c.db == nil {",
-	}}, faults, "TestRow40"},
+	{"success despite 01000", []edit{
+		{"internal/pgdb/owned.go", "\tif c.warned.Load() {", "\tif c.warned.Load() && c.db == nil {"},
+		{"internal/pgdb/running.go", "\tcase r.c.warned.Load():", "\tcase r.c.warned.Load() && r.c.db == nil:"},
+	}, faults, "TestRow40"},
 	{"unknown treated as busy", []edit{{
 		"lease/run.go", "return engine.Answer{Outcome: engine.Unknown, Err: err}", "return engine.Answer{Outcome: engine.Busy, Err: err}",
 	}}, faults, "TestRow07"},
@@ -94,6 +108,9 @@ var mutants = []mutant{
 	{"a grant that nobody waits for is forgotten", []edit{{
 		"internal/keeper/attempt.go", "k.settle(&unsettled{term: term, until: l.arrived + term.StaleAfter})", "",
 	}}, faults, "TestRow10"},
+	{"a request is forgotten when the caller that read its answer leaves", []edit{{
+		"internal/keeper/attempt.go", "rest := func() { k.answered(p, finish(limit)) }", "rest := func() { _ = finish(limit) }",
+	}}, faults, "TestRow06|TestRow10"},
 
 	// The advisory engine.
 	{"advisory: on a connection that a pooler passes on", []edit{
@@ -103,9 +120,13 @@ var mutants = []mutant{
 	{"advisory: a lock that the statement waits for", []edit{{
 		"advisory/sql/try.sql", "pg_catalog.pg_try_advisory_lock{{mode}}($1::bigint)", "pg_catalog.pg_advisory_lock{{mode}}($1::bigint)::text IS NOT NULL",
 	}}, "advisory", "NothingIsLeft"},
-	{"advisory: the session is asked instead of the table", []edit{{
-		"advisory/acquire.go", "if h := s.own(id, r.Term.Shared); h != nil {", "if h := s.own(id, r.Term.Shared); h != nil && id == 0 {",
-	}}, faults, "AdvisoryRow01"},
+	{"advisory: the session is asked instead of the table", []edit{
+		{"advisory/acquire.go", "if h := s.own(id, r.Term.Shared); h != nil {", "if h := s.own(id, r.Term.Shared); h != nil && id == 0 {"},
+		{"advisory/acquire.go", "s.own(id, r.Term.Shared) == nil && s.table", "s.table"},
+	}, faults, "AdvisoryRow01"},
+	{"advisory: a grant is kept that its caller has left", []edit{{
+		"advisory/borrow.go", "\t\t\t\tlate(value)\n", "\t\t\t\t_ = value\n",
+	}}, "advisory", "NothingIsLeft"},
 	{"advisory: renewed without a sign of life", []edit{{
 		"advisory/engine.go", "ask(ctx, s, true, s.renew, nil)", "error(nil), false, error(nil)",
 	}}, faults, "AdvisoryRow21"},
@@ -116,7 +137,7 @@ var mutants = []mutant{
 		"advisory/acquire.go", "if undone := s.undo(id, r.Term.Shared); undone != nil {", "if undone := error(nil); undone != nil {",
 	}}, "tests/security", "AdvisoryTokensAreRefused"},
 	{"advisory: an unlock without proof", []edit{{
-		"advisory/release.go", " || number(rows[0][0]) == 0:", ":",
+		"advisory/release.go", " && number(rows[0][0]) != 0", "",
 	}}, "advisory", "UnlockThatIsNoProof"},
 	{"advisory: the role's idle_session_timeout", []edit{{
 		"advisory/sql/settings.sql", "('idle_session_timeout', $1::bigint::text),\n", "('idle_in_transaction_session_timeout', $1::bigint::text),\n",
