@@ -19,7 +19,7 @@ var mutants = []mutant{
 		"internal/keeper/attempt.go", "l.deadline.Store(int64(look.sent + ask.Trust))", "l.deadline.Store(int64(look.arrived + ask.Trust))",
 	}}, faults, "TestRow05"},
 	{"grant: deadline from the reply that the caller reads", []edit{{
-		"internal/keeper/attempt.go", "l := look{Answer: a, sent: at, arrived: k.elapsed()}", "l := look{Answer: a, sent: k.elapsed(), arrived: k.elapsed()}",
+		"internal/keeper/attempt.go", "l := look{Answer: a, sent: at, arrived: k.elapsed()}", "l := look{Answer: a, sent: max(at, k.elapsed()), arrived: k.elapsed()}",
 	}}, faults, "TestRow05"},
 	{"renewal: deadline from the reply", []edit{{
 		"internal/keeper/renew.go", "if !l.prolong(sent) {", "if !l.prolong(arrived) {",
