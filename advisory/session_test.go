@@ -144,6 +144,23 @@ func TestBlackHole(t *testing.T) {
 	pgtest.Must(t, got.Release(t.Context()))
 }
 
+// TestHeartbeatIsTheServersWord: what nobody has answered confirms nothing.
+func TestHeartbeatIsTheServersWord(t *testing.T) {
+	server := pgtest.Shared(t)
+	proxy := faultconn.New(t, server.Addr())
+	c := open(t, proxy.DSN(server.Database(t)), "a", pgmutex.Options{StaleAfter: time.Minute})
+	h := take(t, c, "x")
+	pgtest.Must(t, h.Heartbeat(t.Context()))
+	proxy.Freeze(faultconn.Both)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := h.Heartbeat(ctx); err == nil || !h.Held() {
+		t.Errorf("held %v, heartbeat: %v", h.Held(), err)
+	}
+	proxy.Thaw(faultconn.Both)
+	pgtest.Must(t, h.Heartbeat(t.Context()))
+}
+
 func TestSessionSettings(t *testing.T) {
 	dsn := pgtest.Shared(t).Database(t)
 	c := open(t, dsn, "label", pgmutex.Options{StaleAfter: 30 * time.Second})

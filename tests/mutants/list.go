@@ -110,7 +110,7 @@ var mutants = []mutant{
 	}}, faults, "TestRow10"},
 	{"a request is forgotten when the caller that read its answer leaves", []edit{{
 		"internal/keeper/attempt.go", "rest := func() { k.answered(p, finish(limit)) }", "rest := func() { _ = finish(limit) }",
-	}}, faults, "TestRow06|TestRow10"},
+	}}, "internal/keeper", "LeavesASentRequest"},
 
 	// The advisory engine.
 	{"advisory: on a connection that a pooler passes on", []edit{
@@ -124,12 +124,9 @@ var mutants = []mutant{
 		{"advisory/acquire.go", "if h := s.own(id, r.Term.Shared); h != nil {", "if h := s.own(id, r.Term.Shared); h != nil && id == 0 {"},
 		{"advisory/acquire.go", "s.own(id, r.Term.Shared) == nil && s.table", "s.table"},
 	}, faults, "AdvisoryRow01"},
-	{"advisory: a grant is kept that its caller has left", []edit{{
-		"advisory/borrow.go", "\t\t\t\tlate(value)\n", "\t\t\t\t_ = value\n",
-	}}, "advisory", "NothingIsLeft"},
 	{"advisory: renewed without a sign of life", []edit{{
 		"advisory/engine.go", "ask(ctx, s, true, s.renew, nil)", "error(nil), false, error(nil)",
-	}}, faults, "AdvisoryRow21"},
+	}}, "advisory", "HeartbeatIsTheServersWord"},
 	{"advisory: the end of a session is not told", []edit{{
 		"advisory/session.go", "\t\ts.e.lost(h.term, s.ended)\n", "\t\t_ = h\n",
 	}}, faults, "AdvisoryRow12"},
