@@ -96,11 +96,20 @@ func TestRow05DeadlineCountsFromTheRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	slow, rival := w.client("slow"), w.client("rival")
-	slow.warm()
 	const late = fence * 8 / 10
-	slow.proxy.Delay(faultconn.Replies, late)
-	h, err := slow.take(t.Context(), "job", false)
-	pgtest.Must(t, err)
+	var h *holding
+	for n := 0; h == nil; n++ {
+		slow.warm()
+		slow.proxy.Delay(faultconn.Replies, late)
+		var err error
+		// A busy machine may come to it so late that the connection is asked first,
+		// for which there is no time then.
+		if h, err = slow.take(t.Context(), "job", false); err != nil && n == 4 {
+			t.Fatal(err)
+		} else if err != nil {
+			slow.heal()
+		}
+	}
 	slow.proxy.Freeze(freezeBoth) // no renewal gets through
 	next := async(func() (*holding, error) { return rival.take(t.Context(), "job", true) })
 	if left := time.Until(h.Deadline()); left > fence-late+50*time.Millisecond {
