@@ -54,7 +54,12 @@ func TestAdvisoryRun(t *testing.T) {
 		t.Errorf("list: %q", text)
 	}
 	w.run("show", adv, "n").want(0).silent()
-	w.run("history", adv).want(69).says("history")
+	for _, args := range [][]string{{"history", adv}, {"history", adv, "n", "--json"}} {
+		p := w.run(args...).want(69).says("the advisory engine keeps no history", "pgmutex show", "--engine lease")
+		if p.stdout() != "" || strings.Contains(p.stderr(), "unsupported") {
+			t.Errorf("history: %q, %q", p.stdout(), p.stderr())
+		}
+	}
 	pgtest.Must(t, exec.Command("touch", w.file("end")).Run())
 	p.want(0).silent()
 	next.want(0)

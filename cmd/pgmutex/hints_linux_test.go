@@ -61,6 +61,59 @@ func TestEmptyListOnTerminal(t *testing.T) {
 	}
 }
 
+// So is an empty history.
+func TestEmptyHistoryOnTerminal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run("run", "m", "true").want(0)
+	for args, want := range map[string]string{
+		"history": "", "history --json n": "",
+		"history n":                       `no hold of "n" has ended, as far back as the store keeps them`,
+		"history --local=" + w.file("db"): "no hold has ended, as far back as the store keeps them",
+	} {
+		words := strings.Fields(args)
+		c, _ := w.newConsole(append([]string{"sh", "-c", `"$PGM" "$@"; echo "code=$?"`, "sh"}, words...)...)
+		c.shows("code=0")
+		if text := c.text(); want != "" && !strings.HasPrefix(text, "pgmutex: "+want+"\r\n") || want == "" && strings.Contains(text, "pgmutex:") {
+			t.Errorf("%s: %q on a terminal, want %q", args, text, want)
+		}
+		if p := w.run(words...).want(0).silent(); want != "" && p.stdout() != "" {
+			t.Errorf("%s: %q without one", args, p.stdout())
+		}
+	}
+}
+
+// What is said beside the answer, and what is left out of it.
+func TestHints(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args []string
+		held bool // by somebody else
+		code int
+		want string
+	}{
+		"a holder that may not answer": {
+			[]string{"release", "n", "--force"}, true, 0,
+			"is told within one heartbeat (10s); if it does not answer, --now ends the hold without it\n",
+		},
+		"a token":        {[]string{"run", "-v", "n", "true"}, false, 0, "pgmutex: holding \"n\", token 1\npgmutex: gave \"n\" back\n"},
+		"no token":       {[]string{"run", "-v", adv, "n", "true"}, false, 0, "pgmutex: holding \"n\"\npgmutex: gave \"n\" back\n"},
+		"a flag too far": {[]string{"run", "job", "-w", "5", "--", "true"}, false, 64, "-w: flags go before the lock name, which is \"job\" here\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if c.held {
+				w.hold("n")
+			}
+			p := w.run(c.args...).want(c.code)
+			if got := p.stderr(); !strings.HasSuffix(got, c.want) {
+				t.Errorf("stderr is %q, want %q at its end", got, c.want)
+			}
+		})
+	}
+}
+
 // Doctor says what its exit code comes from.
 func TestDoctorSaysWhy(t *testing.T) {
 	t.Parallel()

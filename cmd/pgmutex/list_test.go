@@ -109,6 +109,29 @@ func TestShowWaitingLine(t *testing.T) {
 	}
 }
 
+// The row gets its token with the first heartbeat; until then the text says so, and
+// of a holder that draws none it does not.
+func TestShowTokenBeforeFirstHeartbeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, end := w.hold("n", "--alert", "5m", "--heartbeat", "2m")
+	defer end()
+	pgtest.Exec(t, w.dsn, "INSERT INTO mutex_lock (lock_name, instance_id, last_heartbeat, acquired_at) VALUES ('theirs', 'x', now(), now())")
+	shows := func(lock, want string, inJSON any) {
+		t.Helper()
+		if text := w.run("show", lock).want(0).silent().stdout(); !strings.Contains(text, "\ntoken      "+want+"\n") {
+			t.Errorf("show %s: %q, want the token to be %q", lock, text, want)
+		}
+		if o := object(t, w.run("show", lock, "--json").want(0).silent()); o["token"] != inJSON {
+			t.Errorf("show %s: the token is %v in JSON", lock, o["token"])
+		}
+	}
+	shows("n", "-, not written yet: it comes with the first heartbeat", nil)
+	shows("theirs", "-", nil)
+	pgtest.Exec(t, w.dsn, "UPDATE mutex_lock SET token = 7 WHERE lock_name = 'n'")
+	shows("n", "7", "7")
+}
+
 // The shell completes the names of locks that are held, and is not kept waiting
 // by a store that is not there.
 func TestCompletionOfNames(t *testing.T) {

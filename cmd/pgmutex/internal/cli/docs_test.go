@@ -108,6 +108,17 @@ func TestManualExitCodes(t *testing.T) {
 	}
 }
 
+// The help says what its other texts take for granted, in lines that a terminal
+// has room for.
+func TestGlossary(t *testing.T) {
+	long := tree().Long
+	for _, name := range []string{"lease", "term", "token"} {
+		if !regexp.MustCompile(`(?m)^  ` + name + ` +.{20,75}$`).MatchString(long) {
+			t.Errorf("%s is not explained: %s", name, long)
+		}
+	}
+}
+
 // The manual names every variable and every signal.
 func TestManualNames(t *testing.T) {
 	run := manual(t)["pgmutex run"]

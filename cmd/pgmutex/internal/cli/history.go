@@ -1,11 +1,17 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/exitcode"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/store"
+	"github.com/pgmutex/pgmutex/cmd/pgmutex/internal/supervise"
 )
 
 // pastJSON is an ended hold in JSON; see statusJSON.
@@ -48,13 +54,10 @@ stale, or "forced" by an operator.`,
 		ValidArgsFunction: a.heldNames,
 	}
 	o.add(c)
-	c.Flags().IntVar(&limit, "limit", shownHolds, "show `N` at most; 0 for all")
+	c.Flags().Var(most{&limit}, "limit", "show `N` at most; 0 for all")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(); err != nil {
 			return err
-		}
-		if limit < 0 {
-			return usage("--limit: must not be negative")
 		}
 		s, err := a.open(cmd, pgmutex.Options{}, false)
 		if err != nil {
@@ -71,7 +74,10 @@ stale, or "forced" by an operator.`,
 		t, shown := table{}, 0
 		t.row("NAME", "HOLDER", "TOKEN", "SINCE", "HELD", "END", "BY", "REASON")
 		for p, err := range s.Client().History(cmd.Context(), name) {
-			if err != nil {
+			switch {
+			case errors.Is(err, errors.ErrUnsupported) && !s.Local && s.Engine == store.Advisory:
+				return exitcode.With(exitcode.Unavailable, errNoHistory)
+			case err != nil:
 				return s.Code(err)
 			}
 			if o.json {
@@ -86,10 +92,52 @@ stale, or "forced" by an operator.`,
 				break
 			}
 		}
-		if o.json || shown == 0 {
+		switch {
+		case o.json:
 			return nil
+		case shown > 0:
+			return t.write(a.out)
+		case supervise.IsTerminal(1): // as for an empty list
+			a.say("no hold%s has ended, as far back as the store keeps them", of(name))
 		}
-		return t.write(a.out)
+		return nil
 	}
 	return c
 }
+
+// errNoHistory is the answer for advisory locks, with which the server keeps
+// nothing once they are given back.
+var errNoHistory = errors.New(`the advisory engine keeps no history: "pgmutex list" and "pgmutex show" tell who holds a lock now, and --engine lease keeps one`)
+
+// of names the lock that was asked for, if it was one.
+func of(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(" of %q", name)
+}
+
+// most is the value of a flag: how many at most.
+type most struct{ to *int }
+
+func (m most) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("must be a whole number, such as 10, or 0 for all")
+	case n < 0:
+		return fmt.Errorf("must not be negative")
+	}
+	*m.to = n
+	return nil
+}
+
+func (m most) String() string {
+	if m.to == nil {
+		return ""
+	}
+	return strconv.Itoa(*m.to)
+}
+
+// Type is what help shows.
+func (m most) Type() string { return "N" }

@@ -48,6 +48,12 @@ func (a *app) say(format string, args ...any) {
 	fmt.Fprintf(a.err, "pgmutex: %s\n", oneLine(fmt.Sprintf(format, args...)))
 }
 
+// glossary is what the other texts take for granted.
+const glossary = `Words
+  lease  a lock kept by heartbeats; --stale after the last one others may take it
+  term   one acquisition of a lock: it names this very hold
+  token  the fencing token, a number that rises with every grant of a name`
+
 const exitCodes = `Exit codes
   the command's own, or 128+n when signal n ended it
    64  wrong flags or arguments; nothing was connected to
@@ -70,6 +76,8 @@ one such command runs at a time, across processes and hosts.
 The store is the database named by --url, by PGMUTEX_URL or by libpq's variables
 (PGHOST, PGHOSTADDR, PGPORT, PGDATABASE, PGSERVICE), or with --local a file of
 this machine.
+
+` + glossary + `
 
 ` + exitCodes,
 		Example: `  pgmutex run -n -q -E 0 nightly-report -- ./report --all   (in a crontab: skip in silence while it runs elsewhere)

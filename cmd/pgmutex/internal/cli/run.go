@@ -49,8 +49,9 @@ func (a *app) run() *cobra.Command {
 
 COMMAND gets its arguments exactly as they are, never by way of a shell, and the
 standard streams themselves. Its environment gains PGMUTEX_LOCK (the lock's full
-name), PGMUTEX_TOKEN, PGMUTEX_HOLDER and PGMUTEX_TERM. Signals are passed on to
-it and to everything that it started, and the lock is held until it has ended.
+name), PGMUTEX_TOKEN, PGMUTEX_HOLDER and PGMUTEX_TERM; "pgmutex help" says what
+lease, term and token are. Signals are passed on to it and to everything that it
+started, and the lock is held until it has ended.
 
 If the lock is lost, COMMAND and everything that it started get TERM and then
 KILL, before somebody else can hold the lock; the exit code is then 76 whatever

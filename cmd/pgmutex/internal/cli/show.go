@@ -88,7 +88,7 @@ func (o *output) status(s pgmutex.Status) *table {
 	if s.State != pgmutex.StateFree {
 		t.row("holder", cell(s.Holder))
 		t.row("term", cell(s.Term))
-		t.row("token", cell(number(s.Token)))
+		t.row("token", token(s))
 		t.row("since", moment(s.Since))
 		if s.Details[backend] == "" {
 			t.row("heartbeat", span(s.HeartbeatAge)+" ago"+every(s))
@@ -103,6 +103,15 @@ func (o *output) status(s pgmutex.Status) *table {
 	}
 	t.row("waiters", strconv.Itoa(s.Waiters))
 	return t
+}
+
+// token is the fencing token. A lease's row has it from the first heartbeat on; a
+// holder that promises no heartbeats, as Python's do, has none at all.
+func token(s pgmutex.Status) string {
+	if s.Token == 0 && s.Engine == store.Lease && s.Heartbeat > 0 {
+		return "-, not written yet: it comes with the first heartbeat"
+	}
+	return cell(number(s.Token))
 }
 
 // every tells what the holder promised, where it did.
