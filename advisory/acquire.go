@@ -64,8 +64,7 @@ func (s *session) attempt(ctx context.Context, r engine.Request) (answer engine.
 		id := engine.NameID(r.Term.Name)
 		if try := s.e.sql.try.of(r.Term.Shared); s.ready(id, r) && w.knows(try) {
 			s.e.names.put(id, r.Term.Name)
-			return once(ctx, s, w, try, []any{id},
-				func(rows []row) bool { return isGrant(rows) },
+			return once(ctx, s, w, try, []any{id}, isGrant,
 				func(rows []row, err error) engine.Answer { return s.contend(id, r, s.tried(id, r, rows, err)) }, late)
 		}
 		s.repay(nil)

@@ -37,7 +37,7 @@ func (db *DB) Begin(which Lane, st Statement, args []any) *Running {
 		return nil
 	}
 	c, ok := l.c.(*ownConn)
-	if !ok || time.Since(l.used) > askAfter || c.traced || c.stale() {
+	if !ok || c.mode != pgx.QueryExecModeCacheStatement || c.traced || time.Since(l.used) > askAfter || c.stale() {
 		l.turn <- struct{}{}
 		return nil
 	}

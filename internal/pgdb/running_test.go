@@ -114,6 +114,23 @@ func TestBegunStatementsFailAsOthersDo(t *testing.T) {
 	pgtest.Must(t, db.Run(t.Context(), Work, st(all), []any{int32(2)}, scan))
 }
 
+// Where something resets the session, nothing prepared is relied on any more.
+func TestNothingIsBegunOnASessionThatIsReset(t *testing.T) {
+	db := open(t, fresh(t), Options{})
+	texts := []string{`SELECT 1`, `SELECT 2`}
+	for _, sql := range texts {
+		one[int](t, db, Work, sql)
+	}
+	pgtest.Must(t, db.Run(t.Context(), Work, st(`DEALLOCATE ALL`), nil, nil))
+	pgtest.Must(t, sends(t, db, texts[0]).Finish(t.Context(), nil))
+	for _, sql := range texts {
+		if r := db.Begin(Work, st(sql), nil); r != nil {
+			t.Errorf("%s: sent as if it were prepared: %v", sql, r.Finish(t.Context(), nil))
+		}
+		one[int](t, db, Work, sql)
+	}
+}
+
 func TestWhoWaitsForABegunStatementMayLeave(t *testing.T) {
 	dsn := fresh(t)
 	admin := pgtest.Conn(t, dsn)

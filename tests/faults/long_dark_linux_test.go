@@ -199,11 +199,15 @@ var darknesses atomic.Int32
 func newDarkness(t *testing.T) *darkness {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("a network namespace takes root")
+		t.Fatal("a network namespace takes root")
 	}
-	for _, program := range []string{"ip", "nft"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("this test needs iproute2 and nftables: %v", err)
+	for program, pkg := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		out, err := exec.CommandContext(t.Context(), "apt-get", "install", "-q", "-y", "--no-install-recommends", pkg).CombinedOutput()
+		if err != nil {
+			t.Fatalf("this test needs %s (apt-get install %s): %v\n%s", program, pkg, err, out)
 		}
 	}
 	n := os.Getpid()%1000*10 + int(darknesses.Add(1))
@@ -213,7 +217,7 @@ func newDarkness(t *testing.T) *darkness {
 	}
 	for _, namespace := range []string{d.host, d.router} {
 		if out, err := exec.CommandContext(t.Context(), "ip", "netns", "add", namespace).CombinedOutput(); err != nil {
-			t.Skipf("no network namespaces here: %v\n%s", err, out)
+			t.Fatalf("no network namespaces here: %v\n%s", err, out)
 		}
 		t.Cleanup(func() { // the interfaces go with it
 			if out, err := exec.Command("ip", "netns", "del", namespace).CombinedOutput(); err != nil {
@@ -240,7 +244,7 @@ func newDarkness(t *testing.T) *darkness {
 	}
 	d.run("ip", "netns", "exec", d.router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 	if out, err := exec.CommandContext(t.Context(), "ip", "netns", "exec", d.router, "nft", "add table ip dark").CombinedOutput(); err != nil {
-		t.Skipf("no packet filter here: %v\n%s", err, out)
+		t.Fatalf("no packet filter here: %v\n%s", err, out)
 	}
 	d.nft("add chain ip dark pass { type filter hook forward priority 0; }")
 	return d
