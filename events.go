@@ -145,17 +145,17 @@ func (d *dispatcher) deliver(n notice) {
 	ctx := context.WithValue(n.Ctx, hookKey{}, d)
 	e := d.event(n)
 	if d.log != nil {
-		d.call(func(ctx context.Context, e Event) { d.record(ctx, n.Kind, e) }, ctx, e)
+		d.call(ctx, e, func(ctx context.Context, e Event) { d.record(ctx, n.Kind, e) })
 	}
 	for _, h := range d.hooks {
 		if fn := h.function(n.Kind); fn != nil {
-			d.call(fn, ctx, e)
+			d.call(ctx, e, fn)
 		}
 	}
 }
 
 // call keeps a panic in a hook from ending the process.
-func (d *dispatcher) call(fn func(context.Context, Event), ctx context.Context, e Event) {
+func (d *dispatcher) call(ctx context.Context, e Event, fn func(context.Context, Event)) {
 	defer func() {
 		if p := recover(); p != nil && d.log != nil {
 			// The logger itself may be what panicked.

@@ -72,9 +72,10 @@ func (w *foreignWire) read(ctx context.Context, text string) (rows []row, err er
 	defer func() { err = errors.Join(err, result.Close()) }()
 	values := make([]driver.Value, len(result.Columns()))
 	for {
-		if err := result.Next(values); err == io.EOF {
+		switch err := result.Next(values); {
+		case errors.Is(err, io.EOF):
 			return rows, nil
-		} else if err != nil {
+		case err != nil:
 			return nil, err
 		}
 		r := make(row, len(values))

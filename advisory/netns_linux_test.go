@@ -38,11 +38,11 @@ func TestHostGone(t *testing.T) {
 	b := open(t, dsn, "b", pgmutex.Options{PollInterval: 10 * time.Millisecond})
 	for i := range 4 {
 		h := take(t, open(t, host.pool(t, dsn), fmt.Sprint("a-", i), pgmutex.Options{StaleAfter: lease}), "x")
-		time.Sleep(time.Duration(i) * lease / 10) // any moment between two pings
+		time.Sleep(time.Duration(i) * lease / 10) //nolint:forbidigo // any moment between two pings
 		pgtest.Must(t, h.Err())
 		if i == 3 { // with answers under way that nobody acknowledges
 			host.deafen(t)
-			time.Sleep(lease / 5)
+			time.Sleep(lease / 5) //nolint:forbidigo // until one is under way
 		}
 		deadline := h.Deadline()
 		gone := time.Now()
@@ -123,18 +123,10 @@ func (h *host) comeBack(t *testing.T) {
 	h.ip(t, "-n", h.namespace, "neigh", "del", h.outside, "dev", h.there)
 }
 
-// rules is a file of rules for logging in from the host as well. The server may run
-// as another user.
+// rules is a file of rules for logging in from the host as well.
 func (h *host) rules(t *testing.T) string {
 	t.Helper()
-	f, err := os.CreateTemp("", "pgmutex-hba-")
-	pgtest.Must(t, err)
-	t.Cleanup(func() { _ = os.Remove(f.Name()) })
-	_, err = fmt.Fprintf(f, "local all all trust\nhost all all 127.0.0.1/32 trust\nhost all all %s/32 trust\n", h.inside)
-	pgtest.Must(t, err)
-	pgtest.Must(t, f.Chmod(0o644))
-	pgtest.Must(t, f.Close())
-	return f.Name()
+	return pgtest.ReadableFile(t, fmt.Sprintf("local all all trust\nhost all all 127.0.0.1/32 trust\nhost all all %s/32 trust\n", h.inside))
 }
 
 // pool reaches the server from the host: a socket stays in the namespace in which it

@@ -96,7 +96,7 @@ func mixedLoad(t *testing.T, c combination, length time.Duration) {
 		if before != nil && before.token >= me.token {
 			t.Errorf("n%d: token %d after %d", n, me.token, before.token)
 		}
-		time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond)
+		time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond) //nolint:forbidigo // paces the load
 		// In this order: whoever is granted the lock replaces us only when our
 		// trust is over.
 		if now := owners[n].Load(); now != me && h.Held() {
@@ -119,7 +119,7 @@ func mixedLoad(t *testing.T, c combination, length time.Duration) {
 	}
 	group.Go(func() {
 		for ctx.Err() == nil {
-			time.Sleep(time.Duration(rand.IntN(600)) * time.Millisecond)
+			time.Sleep(time.Duration(rand.IntN(600)) * time.Millisecond) //nolint:forbidigo // paces the kills
 			killed.Add(pgtest.One[int64](t, admin, `SELECT count(pg_terminate_backend(pid)) FROM (
 				SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 				ORDER BY random() LIMIT 1) AS one`))

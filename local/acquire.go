@@ -54,7 +54,7 @@ var errMustWrite = errors.New("local: has to write")
 // the line does: somebody who would wait does not pass those who wait already.
 func (p *process) attempt(now moment, req *engine.Request, mayWrite bool) (engine.Answer, error) {
 	if err := check(req); err != nil {
-		return engine.Answer{Outcome: engine.Refused, Err: err}, nil
+		return engine.Answer{Outcome: engine.Refused, Err: err}, nil //nolint:nilerr // it is in the answer
 	}
 	r, err := p.db.find(req.Term.Name)
 	if err != nil {

@@ -67,7 +67,7 @@ func TestHandOver(t *testing.T) {
 		_ = h.Release(ctx)
 	}()
 	for s, err := a.Inspect(ctx, "x"); s.Waiters == 0 && err == nil; s, err = a.Inspect(ctx, "x") {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //nolint:forbidigo // between looks
 	}
 	released := time.Now()
 	if err := h.Release(ctx); err != nil {

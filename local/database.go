@@ -115,23 +115,21 @@ func (d *database) exec(query string) error {
 	return nil
 }
 
-// run runs a prepared statement and returns the number of rows that it changed.
-func (d *database) run(query string, args ...any) (int64, error) {
-	stmt, err := d.stmt(query)
+// run runs a prepared statement that returns nothing.
+func (d *database) run(query string, args ...any) error {
+	stmt, err := d.stmt(query) //nolint:sqlclosecheck // kept for the next time
 	if err != nil {
-		return 0, err
+		return err
 	}
-	res, err := stmt.ExecContext(background, args...)
-	if err != nil {
-		return 0, describe(d.path, err)
+	if _, err := stmt.ExecContext(background, args...); err != nil {
+		return describe(d.path, err)
 	}
-	n, err := res.RowsAffected()
-	return n, err
+	return nil
 }
 
 // each runs a prepared query and calls fn for each row.
 func (d *database) each(query string, args []any, fn func(scan func(...any) error) error) error {
-	stmt, err := d.stmt(query)
+	stmt, err := d.stmt(query) //nolint:sqlclosecheck // kept for the next time
 	if err != nil {
 		return err
 	}
@@ -139,9 +137,9 @@ func (d *database) each(query string, args []any, fn func(scan func(...any) erro
 	if err != nil {
 		return describe(d.path, err)
 	}
+	defer rows.Close()
 	for rows.Next() {
 		if err := fn(rows.Scan); err != nil {
-			_ = rows.Close()
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 func links(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Nlink)
+		return uint64(st.Nlink) //nolint:unconvert // 16 bits on darwin
 	}
 	return 1
 }

@@ -22,7 +22,7 @@ func (p *process) ForceRelease(ctx context.Context, seen engine.Status, how engi
 		case r.term != seen.Term:
 			return fmt.Errorf("local: force release of %q: %w", seen.Name, engine.ErrChanged)
 		case !how.Now:
-			_, err := p.db.run(askToStop, how.By, how.Reason, r.name, r.term)
+			err := p.db.run(askToStop, how.By, how.Reason, r.name, r.term)
 			return err
 		}
 		now := p.now()

@@ -38,7 +38,7 @@ func (d *database) file(e *event) error {
 	var id int64
 	err := d.row(insertEvent, e.name, e.term, e.token, e.sinceWall, e.endedWall, e.how, e.by, e.reason).scan(&id)
 	if err == nil && id%tidyEvery == 0 {
-		_, err = d.run(tidyEvents, id-keepEvents)
+		err = d.run(tidyEvents, id-keepEvents)
 	}
 	return err
 }

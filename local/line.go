@@ -149,7 +149,7 @@ func (p *process) passOver(l *line, first *waiter, now moment) error {
 		for _, w := range l.waiters {
 			if w == first || w.counts() && w.seen < since && w.client != p.client {
 				w.passed = true
-				if _, err := p.db.run(passWaiter, l.name, w.client); err != nil {
+				if err := p.db.run(passWaiter, l.name, w.client); err != nil {
 					return err
 				}
 			}
@@ -159,7 +159,7 @@ func (p *process) passOver(l *line, first *waiter, now moment) error {
 		}
 	}
 	first.offered = max(now.at, 1)
-	_, err := p.db.run(offerWaiter, int64(first.offered), l.name, first.client)
+	err := p.db.run(offerWaiter, int64(first.offered), l.name, first.client)
 	return err
 }
 
@@ -167,10 +167,10 @@ func (p *process) takePlace(l *line, me *waiter, now moment) error {
 	p.places[l.name] = struct{}{}
 	if me != nil {
 		me.seen, me.passed, me.alive = now.at, false, true
-		_, err := p.db.run(touchWaiter, int64(now.at), l.name, p.client)
+		err := p.db.run(touchWaiter, int64(now.at), l.name, p.client)
 		return err
 	}
-	if _, err := p.db.run(forgetOld, int64(now.at), int64(now.at-forgetAfter)); err != nil {
+	if err := p.db.run(forgetOld, int64(now.at), int64(now.at-forgetAfter)); err != nil {
 		return err
 	}
 	me = &waiter{client: p.client, ticket: 1, seen: now.at, alive: true}
@@ -178,7 +178,7 @@ func (p *process) takePlace(l *line, me *waiter, now moment) error {
 		me.ticket = l.waiters[n-1].ticket + 1
 	}
 	l.waiters = append(l.waiters, me)
-	_, err := p.db.run(insertWaiter, l.name, p.client, me.ticket, int64(now.at))
+	err := p.db.run(insertWaiter, l.name, p.client, me.ticket, int64(now.at))
 	return err
 }
 
@@ -187,11 +187,11 @@ func (p *process) takePlace(l *line, me *waiter, now moment) error {
 func (p *process) granted(req *engine.Request) error {
 	if req.Wait {
 		delete(p.places, req.Term.Name)
-		if _, err := p.db.run(deleteWaiter, req.Term.Name, p.client); err != nil {
+		if err := p.db.run(deleteWaiter, req.Term.Name, p.client); err != nil {
 			return err
 		}
 	}
-	_, err := p.db.run(voidOffers, req.Term.Name)
+	err := p.db.run(voidOffers, req.Term.Name)
 	return err
 }
 
@@ -202,7 +202,7 @@ func (d *database) offer(name string, now moment) error {
 		return err
 	}
 	if first := l.head(); first != nil {
-		_, err = d.run(offerWaiter, int64(max(now.at, 1)), name, first.client)
+		err = d.run(offerWaiter, int64(max(now.at, 1)), name, first.client)
 	}
 	return err
 }
@@ -219,12 +219,12 @@ func (p *process) giveUp(now moment, names map[string]struct{}) error {
 		if me == nil {
 			continue
 		}
-		if _, err := p.db.run(deleteWaiter, name, p.client); err != nil {
+		if err := p.db.run(deleteWaiter, name, p.client); err != nil {
 			return err
 		}
 		l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool { return w == me })
 		if next := l.head(); next != nil && me.offered != 0 {
-			if _, err := p.db.run(offerWaiter, int64(max(now.at, 1)), name, next.client); err != nil {
+			if err := p.db.run(offerWaiter, int64(max(now.at, 1)), name, next.client); err != nil {
 				return err
 			}
 		}

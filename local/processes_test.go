@@ -74,7 +74,7 @@ func work(ctx context.Context, path string) error {
 	for {
 		h, err := acquire(ctx, "counter")
 		if errors.Is(err, pgmutex.ErrHeld) {
-			time.Sleep(rand.N(10 * time.Millisecond))
+			time.Sleep(rand.N(10 * time.Millisecond)) //nolint:forbidigo // paces the load
 			continue
 		}
 		if err != nil {
@@ -95,7 +95,7 @@ func count(h *pgmutex.Hold, dir string) error {
 	if text, err := os.ReadFile(file); err == nil {
 		fmt.Sscan(string(text), &n)
 	}
-	time.Sleep(rand.N(3 * time.Millisecond))
+	time.Sleep(rand.N(3 * time.Millisecond)) //nolint:forbidigo // the work of a holder
 	if !h.Held() {
 		return nil
 	}
@@ -160,7 +160,7 @@ func TestProcessesThatAreKilled(t *testing.T) {
 	}
 	kills, lines := 0, 0
 	for !t.Failed() && time.Now().Before(deadline) && (lines < enough || kills < deaths) {
-		time.Sleep(50*time.Millisecond + rand.N(200*time.Millisecond))
+		time.Sleep(50*time.Millisecond + rand.N(200*time.Millisecond)) //nolint:forbidigo // paces the kills
 		kills += kill(rand.N(workers))
 		text, _ := os.ReadFile(filepath.Join(dir, "log"))
 		lines = strings.Count(string(text), "\n")
@@ -236,7 +236,7 @@ func holdOn(ctx context.Context, path string) error {
 			var lost *pgmutex.LostError
 			errors.As(context.Cause(h.Context()), &lost)
 			for wait := 0; wait < 200 && lost.Reason() != pgmutex.LostTakenOver; wait++ {
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between looks
 			}
 			reason = lost.Reason()
 		}
@@ -291,7 +291,7 @@ func TestKilledHolderIsReplacedAtTheFirstTryAfterItsPromise(t *testing.T) {
 	if !errors.As(err, &held) || held.Holder != "other" || held.Remaining <= 0 || held.Remaining > scale {
 		t.Fatalf("right after the kill: %v (%+v)", err, held)
 	}
-	time.Sleep(time.Until(killed.Add(held.Remaining + 20*time.Millisecond)))
+	time.Sleep(time.Until(killed.Add(held.Remaining + 20*time.Millisecond))) //nolint:forbidigo // the time that was told is what is tested
 	h, err := c.TryAcquire(ctx, "x")
 	if err != nil {
 		t.Fatalf("%v after the kill: %v", time.Since(killed), err)
@@ -366,7 +366,7 @@ func TestKilledWhileMakingTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			wg.Go(func() {
-				time.Sleep(rand.N(30 * time.Millisecond))
+				time.Sleep(rand.N(30 * time.Millisecond)) //nolint:forbidigo // at any point of the opening
 				_ = cmd.Process.Kill()
 				_ = cmd.Wait()
 			})

@@ -49,7 +49,7 @@ func (d *database) find(name string) (*row, error) {
 const insertRow = `INSERT INTO lock (` + rowColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, '')`
 
 func (d *database) insert(r *row) error {
-	_, err := d.run(insertRow, r.name, r.term, r.token, r.boot, r.sinceWall, r.beat, int64(r.beatAt),
+	err := d.run(insertRow, r.name, r.term, r.token, r.boot, r.sinceWall, r.beat, int64(r.beatAt),
 		r.beatWall, int64(r.staleAfter), int64(r.heartbeat), int64(r.alertAfter), r.details)
 	return err
 }
@@ -60,7 +60,7 @@ const deleteRow = `DELETE FROM lock WHERE name = ? AND term = ?`
 
 // remove deletes r and files how it ended.
 func (d *database) remove(r *row, now moment, how engine.End, by, reason string) error {
-	if _, err := d.run(deleteRow, r.name, r.term); err != nil {
+	if err := d.run(deleteRow, r.name, r.term); err != nil {
 		return err
 	}
 	return d.file(&event{

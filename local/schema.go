@@ -120,7 +120,7 @@ func (d *database) raiseFormat(boot string) error {
 		}
 	}
 	if app != applicationID {
-		if _, err := d.run(firstBoot, boot); err != nil {
+		if err := d.run(firstBoot, boot); err != nil {
 			return err
 		}
 	}

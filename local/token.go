@@ -33,7 +33,7 @@ func (p *process) draw() (token int64, err error) {
 		if p.boot != "" {
 			return 0, errNewBoot
 		}
-		if _, err := p.db.run(raiseToken, raise, p.boot, p.boot); err != nil {
+		if err := p.db.run(raiseToken, raise, p.boot, p.boot); err != nil {
 			return 0, err
 		}
 	}
@@ -46,7 +46,7 @@ func (p *process) draw() (token int64, err error) {
 func (p *process) enterBoot(ctx context.Context) error {
 	return p.db.durably(p.boot, func() error {
 		return p.attend(ctx, begin, func() error {
-			_, err := p.db.run(raiseToken, raise, p.boot, p.boot)
+			err := p.db.run(raiseToken, raise, p.boot, p.boot)
 			return err
 		})
 	})

@@ -19,6 +19,7 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	countIfAsked()
 	dir, err := os.MkdirTemp("", "pgmutex")
 	if err != nil {
 		panic(err)

@@ -69,14 +69,14 @@ func (c *Conn) Client() string { return c.client.RemoteAddr().String() }
 // reset closes a connection so that the peer gets a reset instead of an end.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0) // fails on a closed connection only
+		_ = tcp.SetLinger(0) // fails on a closed connection only
 	}
 	conn.Close()
 }
 
 func closeWrite(conn net.Conn) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		half.CloseWrite() // fails on a closed connection only
+		_ = half.CloseWrite() // fails on a closed connection only
 	}
 }
 
@@ -145,7 +145,7 @@ func (c *Conn) read(d Direction, queue chan<- item) {
 			c.untilReady(r, m)
 		}
 		put(item{trap: trap})
-		io.Copy(io.Discard, r) // ends with the cut, which comes
+		_, _ = io.Copy(io.Discard, r) // ends with the cut, which comes
 		return
 	}
 }

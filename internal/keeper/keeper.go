@@ -81,7 +81,7 @@ func New(cfg Config) *Keeper {
 		alerted:   map[string]*engine.Rival{},
 	}
 	k.sender, _ = cfg.Engine.(engine.Sender)
-	k.acquireFor.parent, k.releaseFor.parent = stop, stop
+	k.acquireFor.parent, k.releaseFor.parent = stop, stop //nolint:fatcontext // fields of a new Keeper
 	turn := newTurn()
 	k.acquires = batcher[*pending, look]{
 		call: k.acquireBatch, deliver: k.answered, name: func(p *pending) string { return p.Term.Name }, shares: busyForBoth,

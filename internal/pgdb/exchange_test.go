@@ -55,7 +55,7 @@ func TestExchangeIsReadOn(t *testing.T) {
 			rows, done, err = x.Receive(until)
 			pgtest.Must(t, err)
 			if !timer.Stop() {
-				time.Sleep(time.Millisecond) // it may be setting the deadline
+				time.Sleep(time.Millisecond) //nolint:forbidigo // it may be setting the deadline
 			}
 			pgtest.Must(t, pc.Conn().SetDeadline(until))
 		}

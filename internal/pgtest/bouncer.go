@@ -136,7 +136,7 @@ func (b *Bouncer) configure(s *Server, mode string, opts BouncerOptions) error {
 func (b *Bouncer) close() error {
 	// SIGKILL: what SIGTERM means changed in version 1.23, and there is nothing to
 	// lose.
-	return errors.Join(b.process.end(syscall.SIGKILL, stopBound), b.dir.remove())
+	return errors.Join(b.process.end(syscall.SIGKILL), b.dir.remove())
 }
 
 func (b *Bouncer) logPath() string { return b.dir.file("pgbouncer.log") }

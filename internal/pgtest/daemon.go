@@ -87,7 +87,7 @@ func runDaemon(ctx context.Context, p Program, progress progress) (*Daemon, erro
 }
 
 func (d *Daemon) close() error {
-	return errors.Join(d.process.end(syscall.SIGKILL, stopBound), d.dir.remove())
+	return errors.Join(d.process.end(syscall.SIGKILL), d.dir.remove())
 }
 
 // Addr is where the program listens with its first port.
@@ -142,9 +142,9 @@ func (s *scratch) serve(ctx context.Context, name, addr string, argv []string) (
 		case <-tick.C:
 		case <-p.done:
 			text, _ := os.ReadFile(log)
-			return nil, fmt.Errorf("%s ended while starting (%v):\n%s", name, p.err, text)
+			return nil, fmt.Errorf("%s ended while starting (%v):\n%s", name, p.err, text) //nolint:errorlint // nil after a success
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s does not listen: %w", name, errors.Join(ctx.Err(), p.end(syscall.SIGKILL, stopBound)))
+			return nil, fmt.Errorf("%s does not listen: %w", name, errors.Join(ctx.Err(), p.end(syscall.SIGKILL)))
 		}
 	}
 }

@@ -27,7 +27,7 @@ var embeddedPackages = map[string]string{
 // embeddedBinaries returns a major version from the cache, downloading it the
 // first time.
 func embeddedBinaries(ctx context.Context, major string, who identity, progress io.Writer) (binaries, error) {
-	fail := func(err error) (binaries, error) {
+	fail := func(err error) (binaries, error) { //nolint:unparam // as embeddedBinaries returns it
 		return binaries{}, fmt.Errorf("PostgreSQL %s is not installed, and fetching it failed: %w", major, err)
 	}
 	if number(major) == 0 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -175,15 +176,15 @@ func (p *process) running() bool {
 	}
 }
 
-// end sends sig and waits; after the bound it kills and says so.
-func (p *process) end(sig syscall.Signal, bound time.Duration) error {
+// end sends sig and waits; after stopBound it kills and says so.
+func (p *process) end(sig syscall.Signal) error {
 	if !p.running() {
 		return nil
 	}
 	if err := signal(p.pid, sig); err != nil && p.running() {
 		return err
 	}
-	timer := time.NewTimer(bound)
+	timer := time.NewTimer(stopBound)
 	defer timer.Stop()
 	select {
 	case <-p.done:
@@ -192,5 +193,17 @@ func (p *process) end(sig syscall.Signal, bound time.Duration) error {
 	}
 	err := signal(p.pid, syscall.SIGKILL)
 	<-p.done
-	return errors.Join(fmt.Errorf("process %d did not stop within %v and was killed", p.pid, bound), err)
+	return errors.Join(fmt.Errorf("process %d did not stop within %v and was killed", p.pid, stopBound), err)
+}
+
+// ReadableFile makes a file with a text, which every user can read: the server may
+// run as another one. It is removed when the test ends.
+func ReadableFile(t testing.TB, text string) (path string) {
+	t.Helper()
+	f, err := os.CreateTemp("", "pgmutex-") //nolint:usetesting // t.TempDir is for us alone
+	Must(t, err)
+	t.Cleanup(func() { _ = os.Remove(f.Name()) })
+	_, err = f.WriteString(text)
+	Must(t, errors.Join(err, f.Chmod(0o644), f.Close()))
+	return f.Name()
 }

@@ -61,7 +61,7 @@ func Run(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.initdb(ctx)
+	err = s.initdb()
 	if err == nil {
 		err = s.firstStart(ctx)
 	}
@@ -80,7 +80,7 @@ func prepare(opts Options, bin binaries, who identity) (*Server, error) {
 	return &Server{opts: opts, bin: bin, dir: dir}, nil
 }
 
-func (s *Server) initdb(ctx context.Context) error {
+func (s *Server) initdb() error {
 	cmd := s.dir.command([]string{
 		s.bin.path("initdb"), "-D", s.data(), "-U", Superuser, "-A", "trust",
 		"--encoding=UTF8", "--locale=C", "--no-sync",
@@ -179,10 +179,10 @@ func (s *Server) start(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-p.done:
-			return fmt.Errorf("the server ended while starting (%v):\n%s", p.err, s.LogSince(mark))
+			return fmt.Errorf("the server ended while starting (%v):\n%s", p.err, s.LogSince(mark)) //nolint:errorlint // nil after a success
 		case <-ctx.Done():
 			err = fmt.Errorf("the server does not accept connections: %w\n%s", err, s.LogSince(mark))
-			return errors.Join(err, p.end(syscall.SIGQUIT, stopBound))
+			return errors.Join(err, p.end(syscall.SIGQUIT))
 		}
 	}
 }
@@ -226,7 +226,7 @@ func (s *Server) stop(mode StopMode) error {
 		// What is frozen answers no signal. The error would repeat in end.
 		_ = s.signalTree(sigCont)
 	}
-	return s.postgres.end(sig, stopBound)
+	return s.postgres.end(sig)
 }
 
 // Restart is Stop and Start with nobody in between.

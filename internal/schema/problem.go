@@ -6,7 +6,7 @@ import (
 )
 
 // A Problem says why the tables cannot be used, and what to do about it.
-type Problem struct {
+type Problem struct { //nolint:errname // it has nothing to do with an Error that pgdb returns
 	Table   string   // as configured
 	Missing []string // what is not as it must be, each a phrase
 	Fix     string   // what to do, a sentence without its full stop

@@ -264,7 +264,7 @@ func (l *lateness) measure() {
 	const nap = 10 * time.Millisecond
 	for {
 		at := now()
-		time.Sleep(nap)
+		time.Sleep(nap) //nolint:forbidigo // what is measured
 		l.longest.Store(max(l.longest.Load(), int64(now()-at-nap)))
 	}
 }

@@ -25,15 +25,10 @@ type fakeClock struct {
 func steppable(t *testing.T) (*pgtest.Server, fakeClock) {
 	t.Helper()
 	library := faketime(t)
-	f, err := os.CreateTemp("", "pgmutex-clock-") // readable for the server's user
-	pgtest.Must(t, err)
-	t.Cleanup(func() { _ = os.Remove(f.Name()) })
-	pgtest.Must(t, f.Chmod(0o644))
-	pgtest.Must(t, f.Close())
-	c := fakeClock{t, f.Name()}
+	c := fakeClock{t, pgtest.ReadableFile(t, "")}
 	c.step(0)
 	s := pgtest.New(t, pgtest.Options{Env: []string{
-		"LD_PRELOAD=" + library, "FAKETIME_TIMESTAMP_FILE=" + f.Name(), "FAKETIME_NO_CACHE=1", "DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_RESET=1",
+		"LD_PRELOAD=" + library, "FAKETIME_TIMESTAMP_FILE=" + c.file, "FAKETIME_NO_CACHE=1", "DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_RESET=1",
 	}})
 	return s, c
 }

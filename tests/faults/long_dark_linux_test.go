@@ -309,16 +309,10 @@ func (d *darkness) before() string { return d.net + "2" }
 // server is one that the host can reach as well.
 func (d *darkness) server(t *testing.T) *pgtest.Server {
 	t.Helper()
-	f, err := os.CreateTemp("", "pgmutex-hba-") // readable for the server's user
-	pgtest.Must(t, err)
-	t.Cleanup(func() { _ = os.Remove(f.Name()) })
-	_, err = fmt.Fprintf(f, "local all all trust\nhost all all 127.0.0.1/32 trust\nhost all all %s0/29 trust\n", d.net)
-	pgtest.Must(t, err)
-	pgtest.Must(t, f.Chmod(0o644))
-	pgtest.Must(t, f.Close())
+	rules := pgtest.ReadableFile(t, fmt.Sprintf("local all all trust\nhost all all 127.0.0.1/32 trust\nhost all all %s0/29 trust\n", d.net))
 	return pgtest.New(t, pgtest.Options{Settings: map[string]string{
 		"listen_addresses": "'127.0.0.1, " + d.net + "10'",
-		"hba_file":         "'" + f.Name() + "'",
+		"hba_file":         "'" + rules + "'",
 	}})
 }
 

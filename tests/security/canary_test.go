@@ -135,7 +135,7 @@ func TestCanary(t *testing.T) {
 					func() (*pgmutex.Client, error) {
 						pool, err := pgxpool.New(t.Context(), bad)
 						if err != nil {
-							return nil, nil //nolint:nilerr // that text is pgx's
+							return nil, nil // that text is pgx's
 						}
 						defer pool.Close()
 						return lease.Open(t.Context(), pool, o.options(time.Second))

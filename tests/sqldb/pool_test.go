@@ -53,7 +53,7 @@ func TestHeartbeatsAreNotStarved(t *testing.T) {
 				other, err := lease.Open(t.Context(), dsn, timing)
 				pgtest.Must(t, err)
 				t.Cleanup(func() { shut(t, other) })
-				for end := time.Now().Add(2 * timing.StaleAfter); time.Now().Before(end); time.Sleep(timing.StaleAfter / 10) {
+				for end := time.Now().Add(2 * timing.StaleAfter); time.Now().Before(end); time.Sleep(timing.StaleAfter / 10) { //nolint:forbidigo // paces the attempts
 					if _, err := other.TryAcquire(t.Context(), "x"); !errors.Is(err, pgmutex.ErrHeld) {
 						t.Fatalf("another client's attempt: %v", err)
 					}

@@ -63,15 +63,17 @@ type OldSnapshot struct {
 	Xids int64 // transactions that began since
 }
 
-// number returns a setting as a number; false where the server does not have it.
-func (f *Facts) number(name string) (int64, bool) {
+// number returns a setting as a number, zero where the server does not have it.
+func (f *Facts) number(name string) int64 {
 	n, err := strconv.ParseInt(f.Settings[name], 10, 64)
-	return n, err == nil
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // duration returns a setting that is kept in units of unit, zero where it is off
 // or missing.
 func (f *Facts) duration(name string, unit time.Duration) time.Duration {
-	n, _ := f.number(name)
-	return time.Duration(n) * unit
+	return time.Duration(f.number(name)) * unit
 }

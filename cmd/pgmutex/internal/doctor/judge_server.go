@@ -29,7 +29,7 @@ func (f *Facts) keepalive(r *report) {
 	// Zero is the operating system's default: two hours, or so.
 	idle := f.duration("tcp_keepalives_idle", time.Second)
 	interval := f.duration("tcp_keepalives_interval", time.Second)
-	count, _ := f.number("tcp_keepalives_count")
+	count := f.number("tcp_keepalives_count")
 	user := f.duration("tcp_user_timeout", time.Millisecond)
 	bound := idle + time.Duration(count)*interval
 	found := fmt.Sprintf("tcp_keepalives_idle %s, interval %s, count %d, tcp_user_timeout %s", zero(idle), zero(interval), count, zero(user))
@@ -77,9 +77,9 @@ func (f *Facts) timeouts(r *report) {
 }
 
 func (f *Facts) lockTable(r *report) {
-	perTransaction, _ := f.number("max_locks_per_transaction")
-	connections, _ := f.number("max_connections")
-	prepared, _ := f.number("max_prepared_transactions")
+	perTransaction := f.number("max_locks_per_transaction")
+	connections := f.number("max_connections")
+	prepared := f.number("max_prepared_transactions")
 	room := perTransaction * (connections + prepared)
 	if room <= 0 {
 		return // the server did not say

@@ -3,10 +3,12 @@ package doctor
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // rounds is how often a second connection is compared with the first: a pooler
@@ -32,9 +34,14 @@ func (r *reader) pooling(ctx context.Context) error {
 		if err := r.a.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&first); err != nil {
 			return failure("look at the pooler", err)
 		}
-		if _, err := r.b.Exec(ctx, "BEGIN"); err != nil {
+		_, err := r.b.Exec(ctx, "BEGIN")
+		var refused *pgconn.PgError
+		switch {
+		case errors.As(err, &refused) && !strings.HasPrefix(refused.Code, "57"): // 57: it shuts down
 			f.Pooling = Statement // it refuses transactions, and nothing else
 			return nil
+		case err != nil:
+			return failure("look at the pooler", err)
 		}
 		if err := r.b.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&second); err != nil {
 			return failure("look at the pooler", err)

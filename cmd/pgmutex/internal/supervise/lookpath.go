@@ -29,7 +29,7 @@ func LookPath(name string) (string, error) {
 	if !ok {
 		path = defaultPath
 	}
-	worst := error(fs.ErrNotExist)
+	worst := fs.ErrNotExist
 	dirs := filepath.SplitList(path)
 	if path == "" {
 		dirs = []string{""}

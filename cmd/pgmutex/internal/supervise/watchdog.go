@@ -102,7 +102,7 @@ func fileKind(fd int) uint32 {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0
 	}
-	return uint32(st.Mode) & unix.S_IFMT
+	return uint32(st.Mode) & unix.S_IFMT //nolint:unconvert // 16 bits on darwin
 }
 
 // closeInherited closes descriptors that the wrapper was started with and that
