@@ -195,7 +195,7 @@ var runtimeParameters = []string{
 	"intervalstyle", "jit", "lc_messages", "lc_monetary", "lc_numeric", "lc_time", "lock_timeout",
 	"log_min_duration_statement", "log_statement", "maintenance_work_mem", "options", "plan_cache_mode", "replication",
 	"role", "row_security", "search_path", "session_authorization", "ssl", "standard_conforming_strings",
-	"statement_timeout", "synchronous_commit", "temp_buffers", "timezone", "transaction_timeout", "work_mem",
+	"statement_timeout", "synchronous_commit", "tcp_keepalives_count", "tcp_keepalives_idle", "tcp_keepalives_interval", "temp_buffers", "timezone", "transaction_timeout", "work_mem",
 }
 
 // parseError says in words of our own why pgx refused a connection string. Its

@@ -28,7 +28,7 @@ func TestSettings(t *testing.T) {
 		"statement_timeout": "0", "lock_timeout": "70ms", "synchronous_commit": "on", "client_min_messages": "warning",
 		"transaction_isolation": "read committed", "idle_in_transaction_session_timeout": "1min",
 		"idle_session_timeout": "0", "search_path": "nowhere", "datestyle": "German, DMY", "transaction_read_only": "on",
-		"enable_seqscan": "off",
+		"enable_seqscan": "off", "tcp_keepalives_idle": "60", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "6",
 	} {
 		if got := one[string](t, db, Work, "SELECT current_setting($1)", setting); got != want {
 			t.Errorf("%s = %q, want %q", setting, got, want)
@@ -44,12 +44,18 @@ func TestSettings(t *testing.T) {
 // A level of synchronous_commit other than off is the role's own choice, and
 // nothing is left behind for others.
 func TestSettingsLeaveTheRest(t *testing.T) {
-	db := open(t, pgtest.With(fresh(t), "synchronous_commit", "remote_apply", "client_min_messages", "debug1"), Options{})
+	db := open(t, pgtest.With(fresh(t), "synchronous_commit", "remote_apply", "client_min_messages", "debug1", "tcp_keepalives_idle", "20"), Options{})
 	if got := one[string](t, db, Work, "SELECT current_setting('synchronous_commit')"); got != "remote_apply" {
 		t.Errorf("synchronous_commit = %q", got)
 	}
 	if got := one[string](t, db, Work, "SELECT current_setting('client_min_messages')"); got != "debug1" {
 		t.Errorf("client_min_messages = %q", got)
+	}
+	if got := one[string](t, db, Work, "SELECT current_setting('tcp_keepalives_idle')"); got != "20" {
+		t.Errorf("tcp_keepalives_idle = %q", got)
+	}
+	if got := one[string](t, db, Work, "SELECT current_setting('tcp_keepalives_count')"); got == "6" {
+		t.Error("where it is the shorter, nothing else is changed")
 	}
 }
 

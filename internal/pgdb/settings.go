@@ -23,12 +23,16 @@ package pgdb
 //     a plan made then reads all of it, with the dead rows of the next minute.
 //   - jit = off: where a sequential scan is the only way, the one above makes its
 //     plan so dear that the server would compile it, for 50 ms.
+//   - tcp_keepalives_idle, _interval, _count = 60 s, 10 s, 6, only where the first
+//     was longer: the sessions of a host that has vanished would keep their places
+//     among the server's for two hours, as systems come.
 //
 // A statement for other connections sets for itself, with set_config(…, true),
 // those of lock_timeout, statement_timeout, synchronous_commit and
 // client_min_messages that it depends on.
 const Settings = "lock_timeout, statement_timeout, transaction_timeout, idle_session_timeout, " +
-	"idle_in_transaction_session_timeout, default_transaction_isolation, synchronous_commit, client_min_messages, enable_seqscan, jit"
+	"idle_in_transaction_session_timeout, default_transaction_isolation, synchronous_commit, client_min_messages, enable_seqscan, jit, " +
+	"tcp_keepalives_idle, tcp_keepalives_interval, tcp_keepalives_count"
 
 // introduction is the first statement on a new connection of our own. $1 is the
 // process ID from the connection's key data, $2 the lock timeout.
@@ -49,7 +53,8 @@ const introduction = `WITH seen AS MATERIALIZED (
          pg_catalog.current_setting('default_transaction_isolation') AS isolation,
          pg_catalog.current_setting('client_min_messages') AS messages,
          pg_catalog.current_setting('idle_session_timeout', true) AS idle_session,
-         pg_catalog.current_setting('transaction_timeout', true) AS transaction
+         pg_catalog.current_setting('transaction_timeout', true) AS transaction,
+         pg_catalog.current_setting('tcp_keepalives_idle', true) AS silence
 )
 SELECT pid, version, standby, role, database, read_only, synchronous_commit, isolation,
        pg_catalog.statement_timestamp() = pg_catalog.transaction_timestamp(),
@@ -63,5 +68,9 @@ SELECT pid, version, standby, role, database, read_only, synchronous_commit, iso
          CASE WHEN idle_session IS NOT NULL THEN pg_catalog.set_config('idle_session_timeout', '0', false) END,
          CASE WHEN transaction IS NOT NULL THEN pg_catalog.set_config('transaction_timeout', '0', false) END,
          CASE WHEN synchronous_commit = 'off' THEN pg_catalog.set_config('synchronous_commit', 'on', false) END,
+         CASE WHEN silence ~ '^[0-9]{1,9}$' THEN CASE WHEN silence::int4 > 60 THEN pg_catalog.concat(
+           pg_catalog.set_config('tcp_keepalives_idle', '60', false),
+           pg_catalog.set_config('tcp_keepalives_interval', '10', false),
+           pg_catalog.set_config('tcp_keepalives_count', '6', false)) END END,
          CASE WHEN messages = 'error' THEN pg_catalog.set_config('client_min_messages', 'warning', false) END) END
 FROM seen`

@@ -34,8 +34,8 @@ func (f *Facts) keepalive(r *report) {
 	bound := idle + time.Duration(count)*interval
 	found := fmt.Sprintf("tcp_keepalives_idle %s, interval %s, count %d, tcp_user_timeout %s", zero(idle), zero(interval), count, zero(user))
 	switch known := idle > 0 && interval > 0 && count > 0; {
-	case f.Advisory:
-		r.ok("keepalive", "%s; sessions that hold locks set their own", found)
+	case f.Advisory || f.Pooling == Direct:
+		r.ok("keepalive", "%s; our sessions set their own", found)
 	case known && bound <= longKeepalive:
 		r.ok("keepalive", "%s: a host that is gone is noticed within %s", found, bound)
 	default:
