@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -74,6 +75,7 @@ func (s *store) acquire(ctx context.Context, db *pgdb.DB, line *line, r engine.R
 // contend makes the attempts. The first of them has been sent, or is nil.
 func (s *store) contend(ctx context.Context, db *pgdb.DB, line *line, r engine.Request, first *sent) engine.Answer {
 	failed := engine.Answer{Outcome: engine.Busy, RetryIn: soon}
+	var tookOver *engine.Rival // by a grant that was given back
 	for range races {
 		known, insert, inLine := s.servers.now(), s.insert, r.Wait && line.waits(r.Term.Name)
 		if first != nil {
@@ -94,8 +96,11 @@ func (s *store) contend(ctx context.Context, db *pgdb.DB, line *line, r engine.R
 				if r.Wait {
 					line.left(r.Term.Name)
 				}
-				return look.granted()
+				answer := look.granted()
+				answer.TookOver = cmp.Or(answer.TookOver, tookOver)
+				return answer
 			}
+			tookOver = cmp.Or(tookOver, look.granted().TookOver)
 			if err := s.giveBack(ctx, db, line, r.Term); err != nil {
 				return engine.Answer{Outcome: engine.Unknown, Err: err}
 			}

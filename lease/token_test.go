@@ -64,6 +64,19 @@ func TestTokensAreRaisedAfterAFailover(t *testing.T) {
 	}
 }
 
+// The takeover that raises the tokens is told as any other.
+func TestTakeoverAfterAFailover(t *testing.T) {
+	dsn := database(t, nil)
+	c := start(t, dsn, nil)
+	old := c.take(request("job"))
+	pgtest.Exec(t, dsn, "UPDATE mutex_lock SET last_heartbeat = last_heartbeat - interval '1 hour'")
+	pgtest.Exec(t, dsn, "UPDATE mutex_lock_meta SET timeline = timeline - 1")
+	a := start(t, dsn, nil).try(request("job"))
+	if a.Outcome != engine.Granted || a.Token < 1<<44 || a.TookOver == nil || a.TookOver.ID != old.ID {
+		t.Errorf("%+v", a)
+	}
+}
+
 func TestTokensWhereTheTimelineCannotBeRead(t *testing.T) {
 	dsn := database(t, nil)
 	pgtest.Exec(t, dsn, "REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC")
