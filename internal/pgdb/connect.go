@@ -74,8 +74,17 @@ func (l *lane) connect(ctx context.Context) error {
 		if o.deaf() {
 			o.stop()
 		}
+		var answered chan struct{}
+		if l.delayed != nil {
+			answered = l.delayed.done
+		}
 		select {
 		case <-o.done:
+		case <-answered:
+			if l.regain(); l.c != nil {
+				return nil
+			}
+			continue
 		case <-ctx.Done():
 			o.leave()
 			return w.late(ctx, o)
@@ -98,10 +107,19 @@ func (l *lane) open(ctx context.Context, w *owned) {
 	o.soon, _ = ctx.Deadline()
 	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	l.opening = o
+	habit := l.habit
 	l.db.work.Go(func() {
 		defer close(o.done)
 		defer o.cancel()
 		c, err := w.build(ctx, l.db, nil, o)
+		if err == nil && c.mode == pgx.QueryExecModeCacheStatement && habit.Name != "" {
+			// Most likely the next one, and the caller may have no time for it. Whether
+			// it can be prepared is its own affair.
+			if _ = c.prepare(ctx, habit.text(c.known.Settings)); !c.usable() {
+				c.close()
+				c, err = nil, notSent("", errStopped)
+			}
+		}
 		o.at = time.Now()
 		switch cut := o.end(); {
 		case err != nil:
@@ -145,9 +163,11 @@ func (o *opening) leave() {
 	}
 }
 
-// collect takes what an attempt has made that is over, if there is one. A
-// failure that nobody waited for is forgotten: it says nothing about now.
+// collect takes what an attempt has made that is over, if there is one, or an older
+// connection whose answer has come. A failure that nobody waited for is forgotten: it
+// says nothing about now.
 func (l *lane) collect() {
+	l.regain()
 	o := l.opening
 	if o == nil {
 		return
@@ -165,6 +185,10 @@ func (l *lane) collect() {
 		if o.limit != nil {
 			l.db.log.Debug("pgmutex: an attempt to connect failed after its caller had left", "lane", l.which, "error", o.err)
 		}
+		return
+	}
+	if l.c != nil { // regained
+		o.c.close()
 		return
 	}
 	l.put(o.c, o.at)

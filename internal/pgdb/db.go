@@ -145,17 +145,21 @@ func newDB(back backend, o Options) *DB {
 //
 // A connection whose state an error leaves in doubt, or whose server turned out
 // to be read-only, is closed; the next call makes a new one. A statement is
-// repeated only where the server refused it for a prepared statement that had
-// gone out of date, before it did anything.
+// repeated where the server refused it for a prepared statement that had gone out
+// of date, before it did anything, and on the lane Keep where the connection broke.
 //
 // Each must not call the DB again: lanes may share a connection.
 func (db *DB) Run(ctx context.Context, which Lane, st Statement, args []any, each func(row Row) error) error {
 	if ctx.Err() == nil {
 		if r := db.Begin(which, st, args); r != nil {
-			return r.Finish(ctx, each)
+			err := r.Finish(ctx, each)
+			if which == Work || !r.broken || ctx.Err() != nil {
+				return err
+			}
 		}
 	}
 	return db.lanes[which].with(ctx, st.Name, func(c conn) error {
+		db.lanes[which].habit = st
 		return c.run(ctx, st, args, each)
 	})
 }

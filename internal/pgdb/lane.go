@@ -20,8 +20,10 @@ type lane struct {
 	which Lane
 	turn  chan struct{}
 
-	c       conn     // nil: none
-	opening *opening // of the next one; nil when there is none
+	c       conn       // nil: none
+	opening *opening   // of the next one; nil when there is none
+	delayed *latecomer // of the last one; nil when there is none
+	habit   Statement  // the last one that a connection had to prepare
 	used    time.Time
 	asked   time.Time // when the connection was last reserved
 	timer   *time.Timer
@@ -162,7 +164,7 @@ func (l *lane) give() {
 	if l.c != nil {
 		l.used = time.Now()
 	}
-	if l.c != nil || l.opening != nil {
+	if l.c != nil || l.opening != nil || l.delayed != nil {
 		l.watch()
 	}
 	l.turn <- struct{}{}
@@ -207,7 +209,7 @@ func (l *lane) expire() {
 	l.collect()
 	switch {
 	case l.c != nil:
-	case l.opening != nil:
+	case l.opening != nil || l.delayed != nil:
 		l.watch()
 		return
 	default:
@@ -229,6 +231,7 @@ func (l *lane) expire() {
 func (l *lane) shut() {
 	<-l.turn
 	l.timer.Stop()
+	l.dismiss()
 	l.abandon()
 	l.drop()
 }

@@ -22,6 +22,8 @@ type Running struct {
 	rows [][][]byte
 	done bool
 	err  error
+
+	broken bool // the connection failed before it gave an answer
 }
 
 // Begin sends a statement if that takes no waiting: where the lane is free, and has
@@ -36,8 +38,9 @@ func (db *DB) Begin(which Lane, st Statement, args []any) *Running {
 	if !l.free() {
 		return nil
 	}
+	l.collect()
 	c, ok := l.c.(*ownConn)
-	if !ok || c.mode != pgx.QueryExecModeCacheStatement || c.traced || time.Since(l.used) > askAfter || c.stale() {
+	if !ok || c.mode != pgx.QueryExecModeCacheStatement || c.traced || which == Work && time.Since(l.used) > askAfter || c.stale() {
 		l.turn <- struct{}{}
 		return nil
 	}
@@ -108,8 +111,12 @@ func (r *Running) Finish(ctx context.Context, each func(Row) error) error {
 		r.l.give()
 	}()
 	if !r.Wait(ctx) {
-		r.cancel()
-		r.l.c = nil
+		if r.l.which == Keep {
+			r.late()
+		} else {
+			r.cancel()
+			r.l.c = nil
+		}
 		sound = true
 		return &Error{Class: Unknown, what: r.st.Name, err: contextError(ctx)}
 	}
@@ -125,6 +132,7 @@ func (r *Running) outcome(ctx context.Context, each func(Row) error) error {
 		return r.c.run(ctx, r.st, r.args, each)
 	}
 	if r.err != nil {
+		r.broken = r.c.pg.IsClosed()
 		return r.c.failed(ctx, r.st.Name, r.err)
 	}
 	var stop error

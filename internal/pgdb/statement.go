@@ -10,8 +10,9 @@ const (
 	// releasing, looking.
 	Work Lane = iota
 
-	// Keep is for renewals. It shares no connection with Work, so that a
-	// renewal never stands behind a statement that is slow or stuck.
+	// Keep is for renewals, which may be executed twice, and after their caller
+	// has left. It shares no connection with Work, so that a renewal never stands
+	// behind a statement that is slow or stuck.
 	Keep
 
 	lanes // their number
