@@ -99,6 +99,7 @@ func once[T any](ctx context.Context, s *session, w *pgWire, st *statement, args
 		return result, false, nil
 	}
 	rest := newTask(judge, late)
+	rest.state.Store(running) // it has been asked: leaving now means underway
 	s.repay(&rest.op)
 	return rest.wait(ctx)
 }

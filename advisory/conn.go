@@ -29,8 +29,8 @@ const (
 // It waits by short tries and never has a statement outstanding in between, so a
 // holder may run CREATE INDEX CONCURRENTLY meanwhile. A lock that this session
 // holds already is answered at once with an error that matches pgmutex.ErrHeld.
-// When ctx ends, the error matches pgmutex.ErrHeld and the context's, nothing is
-// held, and the connection is usable.
+// When ctx ends, the error matches the context's, and pgmutex.ErrHeld where somebody
+// was seen to hold it; nothing is held, and the connection is usable.
 //
 // A connection that does not show that it is direct is refused with an error that
 // matches errors.ErrUnsupported, see [NameOptions].
@@ -125,6 +125,9 @@ func checkDirect(ctx context.Context, conn *sql.Conn) error {
 		return fmt.Errorf("the driver does not show whether a connection pooler stands in between; "+
 			"set advisory.NameOptions.DirectSession if there is none, or one in session mode: %w", errors.ErrUnsupported)
 	}
+	// As in tryConn: its end would be that of the connection.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connTry)
+	defer cancel()
 	var backend int64
 	if err := conn.QueryRowContext(ctx, ping.text).Scan(&backend); err != nil {
 		return err

@@ -24,6 +24,7 @@ var (
 	errStandby = fmt.Errorf("the server is a standby, whose advisory locks exclude nobody on the primary: "+
 		"connect to the primary (target_session_attrs=primary): %w", errors.ErrUnsupported)
 	errNoLocks  = fmt.Errorf("the server has no session advisory locks that work: use the lease engine: %w", errors.ErrUnsupported)
+	errForsaken = errors.New("the client was closed before the server answered")
 	errPassedOn = errors.New("the server's process has changed: a pooler passes this connection on, " +
 		"and advisory.Options.DirectSession does not hold")
 )

@@ -169,7 +169,7 @@ func (e *store) Close(ctx context.Context) error {
 		// The server does not answer. Its session is not waited for.
 		err = fmt.Errorf("closing the lock session: %w", context.Cause(ctx))
 		if s := e.current(); s != nil {
-			s.w.kill()
+			s.desert()
 		}
 		<-done
 	}

@@ -147,6 +147,8 @@ func (w *foreignWire) kill() {
 	w.cut()
 }
 
+func (w *foreignWire) forsake() { w.kill() }
+
 // abandon cannot keep a connection of another driver open: its locks are free at
 // once.
 func (w *foreignWire) abandon(time.Duration) { w.kill() }

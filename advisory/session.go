@@ -38,6 +38,8 @@ type session struct {
 	over   bool
 	ended  error         // why, with over
 	wake   chan struct{} // capacity 1
+	// The engine is being closed and the server does not answer.
+	deserted bool
 	lease  time.Duration // S of the settings in effect
 
 	table table // guarded by mu for others than serve
@@ -187,7 +189,7 @@ func (s *session) serve() {
 			continue
 		}
 		s.used = time.Now()
-		if !o.state.CompareAndSwap(queued, running) {
+		if !o.state.CompareAndSwap(queued, running) && o.state.Load() == cancelled {
 			continue
 		}
 		o.run()
@@ -358,6 +360,7 @@ func (s *session) die(err error) {
 	}
 	s.over, s.ended = true, fmt.Errorf("the lock session has ended: %w", err)
 	lost := s.table.clear()
+	deserted := s.deserted
 	for _, h := range lost {
 		s.e.endings.put(h.term.ID, s.ended) // before anybody can find the term gone
 	}
@@ -367,9 +370,23 @@ func (s *session) die(err error) {
 	for _, h := range lost {
 		s.e.lost(h.term, s.ended)
 	}
-	s.w.kill()
+	if deserted && len(lost) > 0 {
+		s.w.abandon(s.lease)
+	} else {
+		s.w.kill()
+	}
 	s.finish()
 	s.e.freed("")
+}
+
+// desert ends the session of an engine that is being closed whose server does not
+// answer: as leave does where something is held, since a connection that is closed
+// here may well be closed there.
+func (s *session) desert() {
+	s.mu.Lock()
+	s.deserted = true
+	s.mu.Unlock()
+	s.w.forsake()
 }
 
 // retire ends a session that nobody needs, unless somebody has come.
@@ -393,7 +410,7 @@ func (s *session) finish() {
 	s.urgent, s.queue = nil, nil
 	s.mu.Unlock()
 	for _, o := range left {
-		if o.state.CompareAndSwap(queued, finished) {
+		if o.state.CompareAndSwap(queued, finished) || o.state.CompareAndSwap(running, finished) {
 			o.err = s.ended
 		}
 		close(o.done)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,10 +51,12 @@ type wire interface {
 	hears() bool
 
 	// close ends the session in an orderly way, kill at once and without
-	// waiting. Abandon leaves the session to the server, which ends it when it has
+	// waiting. Forsake, from any goroutine, makes what waits for an answer fail as
+	// kill does, and leaves the connection to abandon if it can. Abandon leaves the session to the server, which ends it when it has
 	// heard nothing for its lease; what is on this side is freed after that time.
 	close()
 	kill()
+	forsake()
 	abandon(lease time.Duration)
 
 	// wait is called once, when nobody uses the wire any more, and returns when
@@ -70,10 +73,11 @@ type pgWire struct {
 	borrowed chan struct{} // closed to give a borrowed connection back; nil for our own
 	returned chan struct{} // closed when that has been done
 	left     bool
+	forsaken atomic.Bool
 	heard    func(channel, payload string)
 	armed    time.Time // the socket's deadline; zero when it may be another one
 	prepared map[*statement]*pgconn.StatementDescription
-	exchange *pgdb.Exchange // begun and not finished
+	exchange *pgdb.Exchange // the last one
 }
 
 func newPGWire(conn *pgx.Conn, socket net.Conn, heard func(channel, payload string)) *pgWire {
@@ -81,7 +85,7 @@ func newPGWire(conn *pgx.Conn, socket net.Conn, heard func(channel, payload stri
 }
 
 func (w *pgWire) process() int64 { return int64(w.pc.PID()) }
-func (w *pgWire) closed() bool   { return w.pc.IsClosed() }
+func (w *pgWire) closed() bool   { return w.pc.IsClosed() || w.forsaken.Load() }
 func (w *pgWire) listens() bool  { return true }
 func (w *pgWire) hears() bool    { return w.borrowed == nil }
 
@@ -139,7 +143,15 @@ func (w *pgWire) begin(until time.Time, st *statement, args ...any) (err error) 
 }
 
 func (w *pgWire) finish(until time.Time, st *statement) (rows []row, done bool, err error) {
-	rows, done, err = w.exchange.Receive(until)
+	if !w.forsaken.Load() { // before any deadline that this one may have replaced
+		rows, done, err = w.exchange.Receive(until)
+	}
+	switch {
+	case !done && w.forsaken.Load():
+		return nil, true, errForsaken
+	case done && w.borrowed != nil && w.exchange.Heard():
+		w.overheard()
+	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", st.name, err)
 	}
@@ -192,7 +204,7 @@ func (w *pgWire) spoiled() { w.armed = time.Time{} }
 
 // interrupt ends rest: a deadline in the past is an error that pgx does not take
 // for the end of the connection, not even in the middle of a message.
-func (w *pgWire) interrupt() { _ = w.pc.Conn().SetReadDeadline(time.Unix(1, 0)) }
+func (w *pgWire) interrupt() { pgdb.Interrupt(w.pc) }
 
 func (w *pgWire) rest() error {
 	n, err := w.conn.WaitForNotification(context.Background())
@@ -210,6 +222,17 @@ func (w *pgWire) rest() error {
 	return nil
 }
 
+// overheard takes the notifications that came in the middle of something else. Pgx
+// keeps them, unless the application has a handler of its own.
+func (w *pgWire) overheard() {
+	w.heard("", "")
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for n := (&pgconn.Notification{}); n != nil; {
+		n, _ = w.conn.WaitForNotification(ended)
+	}
+}
+
 func (w *pgWire) close() {
 	if !w.pc.IsClosed() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -217,6 +240,11 @@ func (w *pgWire) close() {
 		_ = w.pc.Conn().SetDeadline(time.Time{})
 		_ = w.pc.Close(ctx)
 	}
+}
+
+func (w *pgWire) forsake() {
+	w.forsaken.Store(true)
+	_ = w.pc.Conn().SetDeadline(time.Unix(1, 0))
 }
 
 // kill may come from another goroutine than the one that uses the connection,

@@ -153,11 +153,29 @@ type sent struct {
 	known   *inOrder
 	asks    bool // by acquire.sql, who holds it
 	running *pgdb.Running
+	look    *look // of the row of the answer, once it has been read
 }
 
-// Await implements [engine.Sent]. What begins with a token is a grant, of a server
-// whose tokens are in order as a rule.
-func (a *sent) Await(ctx context.Context) bool { return a.running.Wait(ctx) && a.running.Filled() }
+// Await implements [engine.Sent]. It waits for a grant by a server whose tokens are
+// known to be in order; anything else takes further statements, or may.
+func (a *sent) Await(ctx context.Context) bool {
+	if !a.running.Wait(ctx) {
+		return false
+	}
+	if row, ok := a.running.Only(); ok {
+		_ = a.read(row) // an error comes again
+	}
+	return a.look != nil && a.look.token != nil && a.known.has(a.look.server)
+}
+
+func (a *sent) read(row pgdb.Row) (err error) {
+	if a.asks {
+		a.look, err = a.s.scanInsert(row)
+	} else {
+		a.look, err = scanGrant(row)
+	}
+	return err
+}
 
 // Answer implements [engine.Sent].
 func (a *sent) Answer(ctx context.Context) engine.Answer {
@@ -166,27 +184,24 @@ func (a *sent) Answer(ctx context.Context) engine.Answer {
 
 // insert is the insertion that is under way.
 func (a *sent) insert(ctx context.Context, db *pgdb.DB, r engine.Request) (*look, error) {
-	l := &look{}
-	found := false
-	err := a.running.Finish(ctx, func(row pgdb.Row) (err error) {
-		found = true
-		if a.asks {
-			l, err = a.s.scanInsert(row)
-		} else {
-			l, err = scanGrant(row)
+	err := a.running.Finish(ctx, func(row pgdb.Row) error {
+		if a.look != nil {
+			return nil
 		}
-		return err
+		return a.read(row)
 	})
-	switch class := pgdb.Classify(err); {
-	case class == pgdb.Retry, class == pgdb.Canceled, class == pgdb.RowLocked && !a.asks:
+	class := pgdb.Classify(err)
+	switch {
+	case class == pgdb.Retry, class == pgdb.Canceled:
 		return a.s.insert(ctx, db, r) // nothing of it happened
-	case err != nil:
+	case err != nil && (class != pgdb.RowLocked || a.asks):
 		return nil, err
 	}
 	a.s.taken.add(r.Term.Name)
-	if !found && !a.asks {
-		return a.s.insert(ctx, db, r)
+	if a.look == nil && !a.asks {
+		return a.s.insert(ctx, db, r) // by acquire.sql, which says why
 	}
+	l := cmp.Or(a.look, &look{})
 	l.judge(r)
 	return l, nil
 }

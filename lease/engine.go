@@ -61,6 +61,7 @@ var (
 	_ engine.Queuer    = (*store)(nil)
 	_ engine.Inspector = (*store)(nil)
 	_ engine.Forcer    = (*store)(nil)
+	_ engine.Sender    = (*store)(nil)
 )
 
 var errNotStarted = errors.New("the lease engine is not started")

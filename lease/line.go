@@ -98,18 +98,19 @@ func (l *line) waits(name string) bool {
 	return ok
 }
 
-// left notes that we no longer wait for name.
-func (l *line) left(name string) {
+// left notes that we no longer wait for name, and reports whether we did.
+func (l *line) left(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.names[name]; !ok {
-		return
+		return false
 	}
 	delete(l.names, name)
 	if len(l.names) == 0 && l.ear != nil {
 		l.deafAt = time.Now().Add(listenOn)
 		l.poke()
 	}
+	return true
 }
 
 // hear takes a notification, whose text means nothing. Where only one name can be

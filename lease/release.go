@@ -79,6 +79,9 @@ func (s *store) releaseBatch(ctx context.Context, db *pgdb.DB, batch []engine.Te
 			left = append(left, i)
 		default:
 			removals[i].Outcome = engine.Absent
+			if noted(batch[i]) {
+				wake = append(wake, batch[i].Name)
+			}
 		}
 	}
 	return left, wake, nil
@@ -94,7 +97,9 @@ func (s *store) releaseOne(ctx context.Context, db *pgdb.DB, term engine.Term) (
 	case err != nil:
 		return engine.Removal{Err: s.explain(ctx, db, err)}, false
 	case !found:
-		return engine.Removal{Outcome: engine.Absent}, false
+		// It may have been ours: a release whose answer was lost. The mark is gone with
+		// it, and those who wait have not been woken.
+		return engine.Removal{Outcome: engine.Absent}, noted(term)
 	}
 	s.taken.remove(term.Name)
 	return engine.Removal{Outcome: engine.Removed}, waiting

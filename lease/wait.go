@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pgmutex/pgmutex/engine"
@@ -131,11 +132,13 @@ const rowBusyRetry = 250 * time.Millisecond
 // Leave implements [engine.Queuer].
 func (s *store) Leave(ctx context.Context, names []string) error {
 	db, line, err := s.started()
-	if err != nil || len(names) == 0 {
+	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		line.left(name)
+	// Without a place there is nothing to ask, of a server that may not answer.
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !line.left(name) })
+	if len(names) == 0 {
+		return nil
 	}
 	args := []any{array(names, self), s.channel}
 	offers, err := query(ctx, db, pgdb.Work, s.sql.leave, args, scanString)

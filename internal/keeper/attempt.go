@@ -169,33 +169,75 @@ func (k *Keeper) direct(ctx context.Context, req engine.Request, trust time.Dura
 	if k.sender == nil || !k.acquires.begin() {
 		return look{}, false, false
 	}
-	at := k.elapsed() // before anything leaves our hands, as in acquire
-	request := k.sender.Send(req)
-	if request == nil {
+	b := k.begin(req)
+	if b == nil {
 		k.acquires.end()
 		return look{}, false, false
-	}
-	finish := func(ctx context.Context) look {
-		a := request.Answer(ctx)
-		l := look{Answer: a, sent: at, arrived: k.elapsed()}
-		k.acquires.end()
-		return l
 	}
 	limit := k.acquireFor.within(min(trust, maxAttempt))
 	call, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.refused, cancel)()
 	defer context.AfterFunc(limit, cancel)()
-	if request.Await(call) {
-		return finish(call), true, true
+	if b.Await(call) {
+		l = b.answer(call)
+		k.acquires.end()
+		return l, true, true
 	}
+	k.acquires.end()
 	p := newPending(req, trust)
-	rest := func() { k.answered(p, finish(limit)) }
+	k.seeThrough(p, b, limit)
+	l, ok = k.await(ctx, p)
+	return l, ok, true
+}
+
+// lone makes the call for one request of the batcher's, and is false where it cannot.
+// It returns when the first answer is there: what comes after that may wait for a
+// locked row again and again, and the requests of others do not wait for it.
+func (k *Keeper) lone(p *pending) bool {
+	if k.sender == nil {
+		return false
+	}
+	b := k.begin(p.Request)
+	if b == nil {
+		return false
+	}
+	limit := k.acquireFor.within(min(p.trust, maxAttempt))
+	if b.Await(limit) {
+		k.answered(p, b.answer(limit))
+	} else {
+		k.seeThrough(p, b, limit)
+	}
+	return true
+}
+
+// begun is a request that has been sent.
+type begun struct {
+	engine.Sent
+	k  *Keeper
+	at time.Duration
+}
+
+// begin sends a request, or returns nil where that would take waiting.
+func (k *Keeper) begin(req engine.Request) *begun {
+	at := k.elapsed() // before anything leaves our hands, as in acquire
+	if sent := k.sender.Send(req); sent != nil {
+		return &begun{sent, k, at}
+	}
+	return nil
+}
+
+func (b *begun) answer(ctx context.Context) look {
+	a := b.Answer(ctx)
+	return look{Answer: a, sent: b.at, arrived: b.k.elapsed()}
+}
+
+// seeThrough has somebody wait for the whole answer, for whoever waits for p.
+func (k *Keeper) seeThrough(p *pending, b *begun, limit context.Context) {
+	rest := func() { k.answered(p, b.answer(limit)) }
 	if !k.spawn(rest) {
 		rest() // closing is over, and with it the time that the answer has
 	}
-	l, ok = k.await(ctx, p)
-	return l, ok, true
 }
 
 // A pending request waits for its answer.

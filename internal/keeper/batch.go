@@ -21,9 +21,13 @@ type batcher[In comparable, Out any] struct {
 	// shares, where it is set, reports whether the answer to one request is right
 	// for another one of its name, which had come before the call was made.
 	shares func(out Out, asked, other In) bool
-	most   int
-	turn   *turn
-	spawn  func(func()) bool
+	// lone, where it is set, is the call for a request that nobody came with. It
+	// delivers the answer by itself, and may return before that; false if it did
+	// nothing.
+	lone  func(in In) bool
+	most  int
+	turn  *turn
+	spawn func(func()) bool
 
 	mu    sync.Mutex
 	busy  bool // somebody makes calls
@@ -105,7 +109,10 @@ func (b *batcher[In, Out]) serve() {
 		batch, twins := b.pick()
 		b.mu.Unlock()
 		var out []Out
-		if len(batch) > 0 { // it may have been withdrawn
+		switch {
+		case len(batch) == 1 && twins == nil && b.lone != nil && b.lone(batch[0]):
+			batch = nil
+		case len(batch) > 0: // it may have been withdrawn
 			out = b.call(batch)
 		}
 		if ours {

@@ -168,7 +168,8 @@ func (k *Keeper) contend(ctx context.Context, ask *Ask) Result {
 	c := contender{keeper: k, ask: ask, hint: hint}
 	res := c.run(ctx)
 	empty := k.leave(ask.Name, turn, res.Lease)
-	if empty && c.queued && res.Lease == nil {
+	if empty && res.Lease == nil {
+		// Whatever the store said last, an attempt may have put us into its line.
 		k.leaveQueue(ctx, ask.Name)
 	}
 	return res
@@ -217,7 +218,6 @@ type contender struct {
 	rival   *engine.Rival // as of the last answer that named one
 	place   int
 	lastErr error // since the last answer that was none
-	queued  bool  // the store has been told that we wait
 	poll    time.Duration
 	nudged  time.Duration // when a hint was last followed
 }
@@ -233,8 +233,6 @@ func (c *contender) run(ctx context.Context) Result {
 			l.Holder = behind.rival()
 		}
 		behind = nil
-		// Whatever did not certainly fail may have put us into the store's line.
-		c.queued = c.queued || l.ended || l.Outcome == engine.Busy || l.Outcome == engine.Unknown
 		switch {
 		case l.ended:
 			return c.giveUp(k.abandoned(ctx))

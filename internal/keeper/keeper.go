@@ -84,7 +84,7 @@ func New(cfg Config) *Keeper {
 	k.acquireFor.parent, k.releaseFor.parent = stop, stop //nolint:fatcontext // fields of a new Keeper
 	turn := newTurn()
 	k.acquires = batcher[*pending, look]{
-		call: k.acquireBatch, deliver: k.answered, name: func(p *pending) string { return p.Term.Name }, shares: busyForBoth,
+		call: k.acquireBatch, deliver: k.answered, name: func(p *pending) string { return p.Term.Name }, shares: busyForBoth, lone: k.lone,
 		most: maxBatch, turn: turn, spawn: k.spawn,
 	}
 	k.releases = batcher[*unsettled, engine.Removal]{

@@ -13,21 +13,33 @@ import (
 type limit struct {
 	parent context.Context
 
-	mu    sync.Mutex
-	ctx   context.Context
-	after time.Duration // how long ctx lasts
-	until time.Time     // and how long it is handed out
+	mu  sync.Mutex
+	all map[time.Duration]shared // by how long they last
 }
+
+// shared is a context and the time until which it is handed out.
+type shared struct {
+	ctx   context.Context //nolint:containedctx // that is what this is for
+	until time.Time
+}
+
+// manyLimits bounds the memory. Most clients have one or two.
+const manyLimits = 64
 
 // within returns a context that ends after d, or up to a sixteenth of d earlier.
 func (l *limit) within(d time.Duration) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if l.ctx == nil || l.after != d || !now.Before(l.until) {
+	s, ok := l.all[d]
+	if !ok || !now.Before(s.until) {
+		if l.all == nil || !ok && len(l.all) >= manyLimits {
+			l.all = map[time.Duration]shared{}
+		}
 		ctx, cancel := context.WithTimeout(l.parent, d)
 		context.AfterFunc(ctx, cancel)
-		l.ctx, l.after, l.until = ctx, d, now.Add(d/16)
+		s = shared{ctx, now.Add(d / 16)}
+		l.all[d] = s
 	}
-	return l.ctx
+	return s.ctx
 }

@@ -146,6 +146,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	started := l.keeper.spawn(func() {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(l.left(), 0))
 		defer cancel()
+		defer context.AfterFunc(l.keeper.stop, cancel)()
 		answered, err := l.keeper.renew(call, []*Lease{l})
 		switch {
 		case answered:

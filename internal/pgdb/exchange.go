@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,9 +19,10 @@ import (
 // Until it is done nothing else may use the connection, and one goroutine at a time
 // the Exchange.
 type Exchange struct {
-	pc   *pgconn.PgConn
-	rows [][][]byte
-	err  error // of the server
+	pc    *pgconn.PgConn
+	rows  [][][]byte
+	err   error // of the server
+	heard bool
 }
 
 // A Prepared is what an Exchange sends, with the formats of pgconn.ExecStatement.
@@ -61,8 +63,8 @@ func (x *Exchange) Receive(until time.Time) (rows [][][]byte, done bool, err err
 			if inner := errors.Unwrap(err); inner != nil {
 				err = inner
 			}
-			var network net.Error
-			if !x.pc.IsClosed() && errors.As(err, &network) && network.Timeout() && (until.IsZero() || time.Now().Before(until)) {
+			// Not whatever calls itself a time-out: a peer that TCP gives up does too.
+			if !x.pc.IsClosed() && errors.Is(err, os.ErrDeadlineExceeded) && (until.IsZero() || time.Now().Before(until)) {
 				return nil, false, nil
 			}
 			sever(x.pc)
@@ -74,6 +76,8 @@ func (x *Exchange) Receive(until time.Time) (rows [][][]byte, done bool, err err
 		switch msg := msg.(type) {
 		case *pgproto3.DataRow:
 			x.rows = append(x.rows, copied(msg.Values))
+		case *pgproto3.NotificationResponse:
+			x.heard = true
 		case *pgproto3.ErrorResponse:
 			x.err = pgconn.ErrorResponseToPgError(msg)
 		case *pgproto3.ReadyForQuery:
@@ -84,6 +88,10 @@ func (x *Exchange) Receive(until time.Time) (rows [][][]byte, done bool, err err
 		}
 	}
 }
+
+// Heard reports whether a notification came with the answer. Whoever handles those of
+// the connection has it.
+func (x *Exchange) Heard() bool { return x.heard }
 
 // copied copies the columns of a row, which the next message overwrites.
 func copied(values [][]byte) [][]byte {
@@ -103,16 +111,28 @@ func copied(values [][]byte) [][]byte {
 	return row
 }
 
-// sever closes a connection that has failed, without waiting for anything: below TLS,
-// which would say goodbye first.
+// Interrupt breaks off the reading of a connection by another goroutine. One that
+// has no deadlines, as in a tunnel of golang.org/x/crypto/ssh, is closed.
+func Interrupt(pc *pgconn.PgConn) {
+	if pc.Conn().SetReadDeadline(time.Unix(1, 0)) != nil {
+		hangUp(pc)
+	}
+}
+
+// sever closes a connection that has failed, without waiting for anything.
 func sever(pc *pgconn.PgConn) {
 	if pc.IsClosed() {
 		return
 	}
+	hangUp(pc)
+	_ = pc.Close(context.Background())
+}
+
+// hangUp closes the socket: below TLS, which would say goodbye first.
+func hangUp(pc *pgconn.PgConn) {
 	c := pc.Conn()
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = t.NetConn()
 	}
 	_ = c.Close()
-	_ = pc.Close(context.Background())
 }

@@ -73,14 +73,14 @@ func (r *Running) Wait(ctx context.Context) bool {
 	if r.done {
 		return true
 	}
-	socket := r.c.pg.PgConn().Conn()
+	pc := r.c.pg.PgConn()
 	var mu sync.Mutex
 	reading := true
 	stop := context.AfterFunc(ctx, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if reading {
-			_ = socket.SetReadDeadline(time.Unix(1, 0))
+			Interrupt(pc)
 		}
 	})
 	r.rows, r.done, r.err = r.x.Receive(time.Time{})
@@ -89,15 +89,18 @@ func (r *Running) Wait(ctx context.Context) bool {
 		mu.Lock()
 		reading = false
 		mu.Unlock()
-		_ = socket.SetReadDeadline(time.Time{})
+		_ = pc.Conn().SetReadDeadline(time.Time{})
 	}
 	return r.done
 }
 
-// Filled reports whether an answer that is there has one row that begins with a
-// value.
-func (r *Running) Filled() bool {
-	return r.done && r.err == nil && len(r.rows) == 1 && len(r.rows[0]) > 0 && r.rows[0][0] != nil
+// Only returns the row of an answer that is there and has one. It is valid until
+// [Running.Finish].
+func (r *Running) Only() (Row, bool) {
+	if !r.done || r.err != nil || len(r.rows) != 1 {
+		return nil, false
+	}
+	return exchanged{r, r.rows[0]}, true
 }
 
 // Finish is the rest of [DB.Run], with the same promises: it waits for the answer,

@@ -40,7 +40,10 @@ func TestBeginIsRunInTwoSteps(t *testing.T) {
 		if db.Begin(Work, st(sql), args) != nil {
 			t.Fatal("two at once")
 		}
-		if !r.Wait(t.Context()) || r.Filled() {
+		if !r.Wait(t.Context()) {
+			t.Fatal("no answer")
+		}
+		if _, one := r.Only(); one {
 			t.Fatal("three rows")
 		}
 		var seen []int
@@ -64,8 +67,15 @@ func TestBeginIsRunInTwoSteps(t *testing.T) {
 		t.Error(got)
 	}
 	r := sends(t, db, sql, int32(1), "x")
-	if !r.Wait(t.Context()) || !r.Filled() {
-		t.Error("one row")
+	if row, one := r.Only(); one {
+		t.Errorf("%v before the answer", row)
+	}
+	var n int
+	if !r.Wait(t.Context()) {
+		t.Fatal("no answer")
+	}
+	if row, one := r.Only(); !one || row.Scan(&n, nil, nil, nil) != nil || n != 1 {
+		t.Errorf("one row: %d", n)
 	}
 	stop := errors.New("stop")
 	if err := r.Finish(t.Context(), func(Row) error { return stop }); !errors.Is(err, stop) || Classify(err) != Unknown {
