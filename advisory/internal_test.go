@@ -1,7 +1,6 @@
 package advisory
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -112,12 +111,7 @@ func TestMemoryForgetsTheOldest(t *testing.T) {
 
 // TestSettingsOfTheSession asks the session itself.
 func TestSettingsOfTheSession(t *testing.T) {
-	dsn := pgtest.Shared(t).Database(t)
-	eng, err := New(dsn, nil)
-	pgtest.Must(t, err)
-	e := eng.(*store)
-	pgtest.Must(t, e.Start(t.Context(), deaf{}))
-	defer func() { _ = e.Close(context.Background()) }()
+	e := started(t, pgtest.Shared(t).Database(t), nil, deaf{})
 	term := engine.Term{Name: "x", ID: "größe~1", StaleAfter: 30 * time.Second}
 	if a := e.Acquire(t.Context(), []engine.Request{{Term: term}})[0]; a.Outcome != engine.Granted {
 		t.Fatalf("%+v", a)

@@ -100,6 +100,36 @@ func TestCloseLeavesTheLockToTheServer(t *testing.T) {
 	}
 }
 
+// TestCloseLeavesAServerThatIsSilent: a heartbeat that nobody answers does not hold
+// Close up, and the connection is left to the server as well.
+func TestCloseLeavesAServerThatIsSilent(t *testing.T) {
+	dsn := pgtest.Shared(t).Database(t)
+	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
+	a := open(t, proxy.DSN(dsn), "a", pgmutex.Options{StaleAfter: 10 * time.Minute, ReleaseTimeout: time.Second})
+	h := take(t, a, "at work")
+	pgtest.Must(t, h.Heartbeat(t.Context())) // it is prepared
+	before := proxy.Counts()
+	proxy.HoldReplies()
+	defer proxy.ReleaseReplies()
+	beat := make(chan error, 1)
+	go func() { beat <- h.Heartbeat(t.Context()) }()
+	pgtest.WaitFor(t, "the heartbeat to be sent", func() bool { return proxy.Counts().Since(before).Bind == 1 })
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if a.Close(ended) == nil {
+			t.Error("Close did not say what was left")
+		}
+	}()
+	after(t, closed, "Close")
+	mustBusy(t, open(t, dsn, "b", pgmutex.Options{}), "at work")
+	if <-beat == nil {
+		t.Error("a heartbeat that nobody answered")
+	}
+}
+
 func TestServerRestarts(t *testing.T) {
 	server := pgtest.New(t, pgtest.Options{})
 	dsn := server.Database(t)

@@ -40,7 +40,7 @@ type session struct {
 	wake   chan struct{} // capacity 1
 	// The engine is being closed and the server does not answer.
 	deserted bool
-	lease  time.Duration // S of the settings in effect
+	lease    time.Duration // S of the settings in effect
 
 	table table // guarded by mu for others than serve
 

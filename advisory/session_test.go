@@ -1,11 +1,9 @@
 package advisory_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,10 +11,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgmutex/pgmutex"
+	"github.com/pgmutex/pgmutex/advisory"
 	"github.com/pgmutex/pgmutex/internal/faultconn"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
 )
@@ -193,17 +191,12 @@ func TestReleaseWithAnEndedContext(t *testing.T) {
 // and with it whatever else is held on it.
 func TestUnlockThatIsNoProof(t *testing.T) {
 	dsn := pgtest.Shared(t).Database(t)
-	config, err := pgxpool.ParseConfig(dsn)
-	pgtest.Must(t, err)
 	var deny atomic.Bool
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := dial(ctx, network, addr)
-		return denyingConn{c, &deny}, err
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	pgtest.Must(t, err)
-	defer pool.Close()
+	pool := advisory.Tapped(t, dsn, func(read []byte) {
+		if deny.Load() {
+			advisory.Deny(read)
+		}
+	})
 	a := open(t, pool, "a", pgmutex.Options{StaleAfter: 10 * time.Minute})
 	x, y := take(t, a, "x"), take(t, a, "y")
 	pid := holderOf(t, dsn, "x")
@@ -216,23 +209,6 @@ func TestUnlockThatIsNoProof(t *testing.T) {
 	})
 	deny.Store(false)
 	take(t, a, "x")
-}
-
-// A denyingConn makes the answer of an unlock, a row with the one digit 1, one that
-// says that there was nothing to unlock.
-type denyingConn struct {
-	net.Conn
-	deny *atomic.Bool
-}
-
-func (c denyingConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.deny.Load() {
-		yes := []byte("D\x00\x00\x00\x0b\x00\x01\x00\x00\x00\x011")
-		no := append(bytes.Clone(yes[:len(yes)-1]), '0')
-		copy(b[:n], bytes.ReplaceAll(b[:n], yes, no))
-	}
-	return n, err
 }
 
 func TestShortDeadlines(t *testing.T) {

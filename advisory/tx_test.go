@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgmutex/pgmutex"
 	"github.com/pgmutex/pgmutex/advisory"
+	"github.com/pgmutex/pgmutex/internal/faultconn"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
 )
 
@@ -172,4 +173,31 @@ func TestConnBehindAPooler(t *testing.T) {
 	_, err = advisory.AcquireConn(t.Context(), blind, "x", &advisory.NameOptions{DirectSession: true})
 	pgtest.Must(t, err)
 	pgtest.Must(t, advisory.ReleaseConn(t.Context(), blind, "x", nil))
+}
+
+// TestConnIsUsableWhenTheCallerLeaves: the end of the context is not that of the
+// connection, not even during the first look at it.
+func TestConnIsUsableWhenTheCallerLeaves(t *testing.T) {
+	dsn := pgtest.Shared(t).Database(t)
+	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
+	conn, err := sqlDB(t, proxy.DSN(dsn)).Conn(t.Context())
+	pgtest.Must(t, err)
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	before := proxy.Counts()
+	proxy.HoldReplies()
+	result := make(chan error, 1)
+	go func() {
+		_, err := advisory.AcquireConn(ctx, conn, "x", nil)
+		result <- err
+	}()
+	pgtest.WaitFor(t, "the first question", func() bool { return proxy.Counts().Since(before).RoundTrips() == 1 })
+	cancel()
+	proxy.ReleaseReplies()
+	matches(t, <-result, context.Canceled)
+	pgtest.Must(t, conn.PingContext(t.Context()))
+	if n := locksOf(t, dsn, "x"); n != 0 {
+		t.Errorf("%d locks are left", n)
+	}
 }

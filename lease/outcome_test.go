@@ -32,14 +32,21 @@ func TestAReplyThatIsLostIsUnknown(t *testing.T) {
 	next.Own = []string{r.Term.ID}
 	term := c.take(next)
 
-	// A renewal without an answer says nothing; the next one tells.
+	// A renewal is repeated, where it can be; without an answer it says nothing, and
+	// the next one tells.
 	c.renew(term)
-	proxy.CutAfter(faultconn.CommandComplete("SELECT"))
-	if s := c.renew(term); s.Health != engine.Unclear || s.Err == nil {
-		t.Errorf("renewal: %+v", s)
-	}
-	if s := c.renew(term); s.Health != engine.Held {
-		t.Errorf("second renewal: %+v", s)
+	for _, refuse := range []bool{false, true} {
+		cut := proxy.CutAfter(faultconn.CommandComplete("SELECT"))
+		proxy.Refuse(refuse)
+		s := c.renew(term)
+		<-cut.Sprung()
+		if refuse != (s.Health == engine.Unclear) || refuse != (s.Err != nil) {
+			t.Errorf("renewal: %+v", s)
+		}
+		proxy.Refuse(false)
+		if s := c.renew(term); s.Health != engine.Held {
+			t.Errorf("second renewal: %+v", s)
+		}
 	}
 	// Nor does a release; repeating it is harmless.
 	proxy.CutAfter(faultconn.CommandComplete("SELECT"))
@@ -95,6 +102,32 @@ func TestARowThatIsLockedIsBusy(t *testing.T) {
 	}
 	pgtest.Must(t, stranger.Rollback(t.Context()))
 	c.take(request("job"))
+}
+
+// An attempt that was sent waits for a locked row once: what comes after that asks who
+// holds the name.
+func TestASentAttemptWaitsForALockedRowOnce(t *testing.T) {
+	dsn := database(t, nil)
+	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
+	holder, c := start(t, dsn, nil), start(t, proxy.DSN(dsn), nil)
+	term := holder.take(request("job"))
+	stranger := begin(t, dsn)
+	pgtest.Exec(t, stranger, "UPDATE mutex_lock SET last_heartbeat = clock_timestamp()")
+	c.drop(c.take(request("warm"))) // insert.sql is prepared
+	before := proxy.Counts()
+	s := c.Send(request("job"))
+	if s == nil {
+		t.Fatal("cannot be sent")
+	}
+	if s.Await(t.Context()) {
+		t.Error("nothing more is needed")
+	}
+	if a := s.Answer(t.Context()); a.Outcome != engine.Busy || a.Holder == nil || a.Holder.ID != term.ID {
+		t.Errorf("%+v", a)
+	}
+	if n := proxy.Counts().Since(before).Bind; n != 2 {
+		t.Errorf("%d statements instead of insert.sql and acquire.sql", n)
+	}
 }
 
 func TestRefusalsSayWhatToDo(t *testing.T) {

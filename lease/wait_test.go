@@ -1,10 +1,15 @@
 package lease
 
 import (
+	"context"
+	"errors"
+	"io/fs"
 	"testing"
 	"time"
 
+	"github.com/pgmutex/pgmutex"
 	"github.com/pgmutex/pgmutex/engine"
+	"github.com/pgmutex/pgmutex/internal/faultconn"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
 )
 
@@ -204,4 +209,56 @@ func TestAbandonedPlacesDoNotCountAndGo(t *testing.T) {
 	if n := pgtest.One[int64](t, dsn, "SELECT count(*) FROM mutex_lock_waiter"); n != 0 {
 		t.Errorf("%d places are left in the line", n)
 	}
+}
+
+// A release whose answer was lost has woken nobody: the one that repeats it does.
+func TestARepeatedReleaseWakesWhoWaits(t *testing.T) {
+	dsn := database(t, nil)
+	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
+	holder, waiter := start(t, proxy.DSN(dsn), nil), start(t, dsn, nil)
+	for _, names := range [][]string{{"alone"}, {"one of two", "the other"}} {
+		var terms []engine.Term
+		for _, name := range names {
+			terms = append(terms, holder.take(request(name)))
+		}
+		waiter.listening(names[0])
+		proxy.CutAfter(faultconn.CommandComplete("SELECT"))
+		for _, r := range holder.Release(t.Context(), terms) {
+			if r.Outcome != engine.Unconfirmed || r.Err == nil {
+				t.Errorf("%q: %+v", names, r)
+			}
+		}
+		for _, r := range holder.Release(t.Context(), terms) {
+			if r.Outcome != engine.Absent || r.Err != nil {
+				t.Errorf("%q, again: %+v", names, r)
+			}
+		}
+		waiter.sink.await(t, names[0])
+		waiter.take(waiting(names[0]))
+	}
+}
+
+// A waiter that is refused a place in the line has left: nobody listens for it.
+func TestWhoIsRefusedAPlaceListensNoMore(t *testing.T) {
+	dsn := database(t, nil)
+	pgtest.Exec(t, dsn, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no' USING ERRCODE = '42501'; END $$;
+		CREATE TRIGGER refuse BEFORE INSERT ON mutex_lock_waiter FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	start(t, dsn, nil).take(request("job"))
+	eng, err := New(dsn, nil)
+	pgtest.Must(t, err)
+	locks, err := pgmutex.New(t.Context(), eng, nil)
+	pgtest.Must(t, err)
+	defer locks.Close(context.Background())
+	if _, err := locks.Acquire(t.Context(), "job"); !errors.Is(err, fs.ErrPermission) {
+		t.Fatalf("want a refusal, got %v", err)
+	}
+	line := eng.(*store).line
+	pgtest.WaitFor(t, "the engine to forget the name", func() bool { return !line.waits("job") })
+	pgtest.WaitFor(t, "nobody to listen", func() bool {
+		line.mu.Lock()
+		deaf := line.ear == nil
+		line.mu.Unlock()
+		return deaf && pgtest.One[int64](t, dsn, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND query ILIKE 'listen%'`) == 0
+	})
 }

@@ -186,7 +186,7 @@ func (k *Keeper) direct(ctx context.Context, req engine.Request, trust time.Dura
 	}
 	k.acquires.end()
 	p := newPending(req, trust)
-	k.seeThrough(p, b, limit)
+	k.seeThrough(limit, p, b)
 	l, ok = k.await(ctx, p)
 	return l, ok, true
 }
@@ -206,7 +206,7 @@ func (k *Keeper) lone(p *pending) bool {
 	if b.Await(limit) {
 		k.answered(p, b.answer(limit))
 	} else {
-		k.seeThrough(p, b, limit)
+		k.seeThrough(limit, p, b)
 	}
 	return true
 }
@@ -233,7 +233,7 @@ func (b *begun) answer(ctx context.Context) look {
 }
 
 // seeThrough has somebody wait for the whole answer, for whoever waits for p.
-func (k *Keeper) seeThrough(p *pending, b *begun, limit context.Context) {
+func (k *Keeper) seeThrough(limit context.Context, p *pending, b *begun) {
 	rest := func() { k.answered(p, b.answer(limit)) }
 	if !k.spawn(rest) {
 		rest() // closing is over, and with it the time that the answer has

@@ -19,7 +19,7 @@ type limit struct {
 
 // shared is a context and the time until which it is handed out.
 type shared struct {
-	ctx   context.Context //nolint:containedctx // that is what this is for
+	ctx   context.Context
 	until time.Time
 }
 

@@ -391,3 +391,25 @@ func TestManualHeartbeat(t *testing.T) {
 		}
 	})
 }
+
+// A heartbeat that somebody asked for and that is not answered ends with the client:
+// Close has waited long enough by then.
+func TestCloseCutsAManualHeartbeatOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, &fake{renew: func(ctx context.Context, _ engine.Term) engine.Standing {
+			hang(ctx)
+			return engine.Standing{Err: ctx.Err()}
+		}})
+		l := w.mustTry(t, "x", nil)
+		renewed := make(chan error, 1)
+		go func() { renewed <- l.Renew(t.Context()) }()
+		synctest.Wait()
+		start := time.Now()
+		if left := w.stopNow(); len(left) != 1 || time.Since(start) != 0 {
+			t.Errorf("closed after %v, left %q", time.Since(start), left)
+		}
+		if err := <-renewed; !errors.Is(err, context.Canceled) {
+			t.Errorf("renewal: %v", err)
+		}
+	})
+}

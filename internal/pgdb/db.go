@@ -158,8 +158,14 @@ func (db *DB) Run(ctx context.Context, which Lane, st Statement, args []any, eac
 			}
 		}
 	}
-	return db.lanes[which].with(ctx, st.Name, func(c conn) error {
-		db.lanes[which].habit = st
+	l := db.lanes[which]
+	return l.with(ctx, st.Name, func(c conn) error {
+		l.habit = st
+		if c == l.c { // and not that of another lane
+			if r := l.send(st, args); r != nil {
+				return r.settle(ctx, each)
+			}
+		}
 		return c.run(ctx, st, args, each)
 	})
 }

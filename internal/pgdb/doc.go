@@ -24,11 +24,13 @@
 // # What it promises about failures
 //
 // An error says by its [Class] what became of the statement: refused as a whole,
-// never sent, or unknown. Nothing is repeated that may have been executed. After
+// never sent, or unknown. Nothing but a renewal is repeated that may have been
+// executed. After
 // an error that leaves anything in doubt the connection is closed, and the next
 // call makes a new one. An attempt to make a connection of our own outlives the
 // call that it was begun for and serves the next: over a slow link it takes several
-// round trips, for which no single call may have the time. A success that came with
+// round trips, for which no single call may have the time. For the same reason the
+// answer to a renewal is read on when its call is over. A success that came with
 // the warning 01000, which is how the server says that a commit may be unknown to
 // its synchronous standby, is returned as unknown; on borrowed connections it cannot
 // be seen.

@@ -63,7 +63,7 @@ func (l *lane) with(ctx context.Context, what string, do func(conn) error) error
 		return err
 	}
 	err := do(l.c)
-	sound = l.c.usable()
+	sound = l.c == nil || l.c.usable()
 	return err
 }
 

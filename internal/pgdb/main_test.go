@@ -3,6 +3,7 @@ package pgdb
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -127,4 +128,18 @@ func newPool(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.Po
 	pgtest.Must(t, err)
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// dialing puts wrap around every connection of a pool.
+func dialing(wrap func(net.Conn) net.Conn) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(conn), nil
+		}
+	}
 }

@@ -39,14 +39,25 @@ func (db *DB) Begin(which Lane, st Statement, args []any) *Running {
 		return nil
 	}
 	l.collect()
-	c, ok := l.c.(*ownConn)
-	if !ok || c.mode != pgx.QueryExecModeCacheStatement || c.traced || which == Work && time.Since(l.used) > askAfter || c.stale() {
+	var r *Running
+	if l.c != nil && (which == Keep || time.Since(l.used) <= askAfter) && !l.c.stale() {
+		r = l.send(st, args)
+	}
+	if r == nil {
 		l.turn <- struct{}{}
+	}
+	return r
+}
+
+// send sends a statement over the lane's connection, if it can be sent in one piece.
+// The caller has the turn.
+func (l *lane) send(st Statement, args []any) *Running {
+	c, ok := l.c.(*ownConn)
+	if !ok || c.mode != pgx.QueryExecModeCacheStatement || c.traced {
 		return nil
 	}
 	r := &Running{l: l, c: c, st: st, args: args, p: c.preparations[st.text(c.known.Settings)]}
 	if r.p == nil || c.eqb.Build(c.pg.TypeMap(), r.p.sd, args) != nil || !small(c.eqb.ParamValues) {
-		l.turn <- struct{}{}
 		return nil
 	}
 	c.warned.Store(false)
@@ -113,19 +124,24 @@ func (r *Running) Finish(ctx context.Context, each func(Row) error) error {
 		}
 		r.l.give()
 	}()
-	if !r.Wait(ctx) {
-		if r.l.which == Keep {
-			r.late()
-		} else {
-			r.cancel()
-			r.l.c = nil
-		}
-		sound = true
-		return &Error{Class: Unknown, what: r.st.Name, err: contextError(ctx)}
-	}
-	err := r.outcome(ctx, each)
-	sound = r.c.usable()
+	err := r.settle(ctx, each)
+	sound = r.l.c == nil || r.c.usable()
 	return err
+}
+
+// settle waits for the answer, until ctx ends at most. The lane has no connection
+// then.
+func (r *Running) settle(ctx context.Context, each func(Row) error) error {
+	if r.Wait(ctx) {
+		return r.outcome(ctx, each)
+	}
+	if r.l.which == Keep {
+		r.late()
+	} else {
+		r.cancel()
+		r.l.c = nil
+	}
+	return &Error{Class: Unknown, what: r.st.Name, err: contextError(ctx)}
 }
 
 func (r *Running) outcome(ctx context.Context, each func(Row) error) error {

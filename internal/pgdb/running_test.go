@@ -3,6 +3,10 @@ package pgdb
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -195,6 +199,65 @@ func TestWhoWaitsForABegunStatementMayLeave(t *testing.T) {
 	pgtest.WaitFor(t, "the statement to be canceled", func() bool { return sleeping() == 0 })
 	if got := one[int](t, db, Work, `SELECT pg_backend_pid()`); got == pid {
 		t.Error("a connection in doubt was used again")
+	}
+}
+
+// mortal is a connection that TCP gives up, once, after dead has been set.
+type mortal struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (m mortal) Read(b []byte) (int, error) {
+	if m.dead.CompareAndSwap(true, false) {
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}
+	}
+	return m.Conn.Read(b)
+}
+
+// What TCP says of a peer that is gone calls itself a time-out, as a deadline's error
+// does. It ends the connection all the same, and the statement is told why.
+func TestAPeerThatTimedOutEndsABegunStatement(t *testing.T) {
+	var dead atomic.Bool
+	db := open(t, newPool(t, fresh(t), dialing(func(c net.Conn) net.Conn { return mortal{c, &dead} })), Options{})
+	before := pid(t, db, Work)
+	r := sends(t, db, `SELECT pg_backend_pid()`)
+	dead.Store(true)
+	err := r.Finish(t.Context(), nil)
+	wantClass(t, err, Unknown)
+	wantIs(t, err, syscall.ETIMEDOUT)
+	if !r.c.pg.IsClosed() || pid(t, db, Work) == before {
+		t.Error("the connection was kept")
+	}
+}
+
+// timeless is a connection that has no deadlines, as one in an SSH tunnel.
+type timeless struct{ net.Conn }
+
+func (timeless) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
+func (timeless) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
+func (timeless) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// Where a deadline cannot end the reading of an answer, the end of the connection does.
+func TestWhoWaitsOverAConnectionWithoutDeadlinesMayLeave(t *testing.T) {
+	proxy := faultconn.New(t, pgtest.Shared(t).Addr())
+	db := open(t, newPool(t, proxy.DSN(fresh(t)), dialing(func(c net.Conn) net.Conn { return timeless{c} })), Options{})
+	before := pid(t, db, Work)
+	proxy.HoldReplies()
+	defer proxy.ReleaseReplies()
+	r := sends(t, db, `SELECT pg_backend_pid()`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left := make(chan error, 1)
+	go func() { left <- r.Finish(ctx, nil) }()
+	cancel()
+	pgtest.WaitFor(t, "the caller to leave", func() bool { return len(left) == 1 })
+	err := <-left
+	wantClass(t, err, Unknown)
+	wantIs(t, err, context.Canceled)
+	proxy.ReleaseReplies()
+	if pid(t, db, Work) == before {
+		t.Error("the connection was kept")
 	}
 }
 
