@@ -86,6 +86,7 @@ func (s storm) blow(w *world, more ...func(ctx context.Context)) {
 	for i := range s.clients {
 		clients = append(clients, w.client(fmt.Sprintf("c%d", i)))
 	}
+	victim := w.client("victim") // while nothing keeps it from looking at the tables
 	var all sync.WaitGroup
 	for i, c := range clients {
 		for j := range s.workers {
@@ -93,7 +94,6 @@ func (s storm) blow(w *world, more ...func(ctx context.Context)) {
 		}
 	}
 	all.Go(func() { s.weather(ctx, w, clients) })
-	victim := w.client("victim")
 	all.Go(func() { s.suffer(ctx, w, victim, s.source("victim", 0)) })
 	for _, f := range more {
 		all.Go(func() { f(ctx) })

@@ -19,7 +19,7 @@ var mutants = []mutant{
 		"internal/keeper/attempt.go", "l.deadline.Store(int64(look.sent + ask.Trust))", "l.deadline.Store(int64(look.arrived + ask.Trust))",
 	}}, faults, "TestRow05"},
 	{"grant: deadline from the reply that the caller reads", []edit{{
-		"internal/keeper/attempt.go", "l := look{Answer: a, sent: at, arrived: k.elapsed()}", "l := look{Answer: a, sent: max(at, k.elapsed()), arrived: k.elapsed()}",
+		"internal/keeper/attempt.go", "return look{Answer: a, sent: b.at, arrived: b.k.elapsed()}", "return look{Answer: a, sent: max(b.at, b.k.elapsed()), arrived: b.k.elapsed()}",
 	}}, faults, "TestRow05"},
 	{"renewal: deadline from the reply", []edit{{
 		"internal/keeper/renew.go", "if !l.prolong(sent) {", "if !l.prolong(arrived) {",
@@ -109,7 +109,7 @@ var mutants = []mutant{
 		"internal/keeper/attempt.go", "k.settle(&unsettled{term: term, until: l.arrived + term.StaleAfter})", "",
 	}}, faults, "TestRow10"},
 	{"a request is forgotten when the caller that read its answer leaves", []edit{{
-		"internal/keeper/attempt.go", "rest := func() { k.answered(p, finish(limit)) }", "rest := func() { _ = finish(limit) }",
+		"internal/keeper/attempt.go", "rest := func() { k.answered(p, b.answer(limit)) }", "rest := func() { _ = b.answer(limit) }",
 	}}, "internal/keeper", "LeavesASentRequest"},
 
 	// The advisory engine.
