@@ -207,10 +207,16 @@ func (s *session) failed(err error) engine.Answer {
 	return refusal(err)
 }
 
+// outOfMemory is what the server says when its lock table has no room.
+const outOfMemory = "53200"
+
 // refusal judges an error of the server.
 func refusal(err error) engine.Answer {
 	switch pgdb.Classify(err) {
 	case pgdb.Full:
+		if pgdb.SQLState(err) != outOfMemory {
+			break // the disk is full, or there are too many connections
+		}
 		err = fmt.Errorf("the server's lock table is full (max_locks_per_transaction): %w", err)
 	case pgdb.Denied:
 		return engine.Answer{Outcome: engine.Refused, Err: denied{err}}

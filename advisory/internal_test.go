@@ -2,8 +2,11 @@ package advisory
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgmutex/pgmutex/engine"
 	"github.com/pgmutex/pgmutex/internal/pgtest"
@@ -30,6 +33,16 @@ func TestInline(t *testing.T) {
 			if got := pgtest.One[string](t, conn, inline("SELECT $1::text", []any{label})); got != label {
 				t.Errorf("%s: %q became %q", setting, label, got)
 			}
+		}
+	}
+}
+
+// Not whatever is full is the lock table.
+func TestWhatIsFullIsNamed(t *testing.T) {
+	for code, full := range map[string]bool{"53200": true, "53100": false, "53300": false} {
+		err := refusal(&pgconn.PgError{Code: code, Message: "no"}).Err
+		if strings.Contains(err.Error(), "lock table") != full {
+			t.Errorf("%s: %v", code, err)
 		}
 	}
 }
