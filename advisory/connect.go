@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,6 +25,8 @@ var (
 	errStandby = fmt.Errorf("the server is a standby, whose advisory locks exclude nobody on the primary: "+
 		"connect to the primary (target_session_attrs=primary): %w", errors.ErrUnsupported)
 	errNoLocks  = fmt.Errorf("the server has no session advisory locks that work: use the lease engine: %w", errors.ErrUnsupported)
+	errTimeless = fmt.Errorf("the connection takes no deadlines, as in a tunnel of golang.org/x/crypto/ssh, so a server that has gone silent "+
+		"would not be noticed; dial it in a way that does, or use the lease engine: %w", errors.ErrUnsupported)
 	errForsaken = errors.New("the client was closed before the server answered")
 	errPassedOn = errors.New("the server's process has changed: a pooler passes this connection on, " +
 		"and advisory.Options.DirectSession does not hold")
@@ -63,6 +66,9 @@ func (e *store) open(ctx context.Context) (*session, error) {
 
 // introduce learns who the server is, and refuses what no lock can be held on.
 func (s *session) introduce() error {
+	if w, ok := s.w.(*pgWire); ok && w.pc.Conn().SetDeadline(time.Time{}) != nil {
+		return errTimeless
+	}
 	process := s.w.process()
 	if process == 0 && !s.e.set.vouched {
 		return errBlind

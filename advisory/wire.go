@@ -52,8 +52,9 @@ type wire interface {
 
 	// close ends the session in an orderly way, kill at once and without
 	// waiting. Forsake, from any goroutine, makes what waits for an answer fail as
-	// kill does, and leaves the connection to abandon if it can. Abandon leaves the session to the server, which ends it when it has
-	// heard nothing for its lease; what is on this side is freed after that time.
+	// kill does, and leaves the connection to abandon if it can. Abandon leaves the
+	// session to the server, which ends it when it has heard nothing for its lease;
+	// what is on this side is freed after that time.
 	close()
 	kill()
 	forsake()

@@ -25,9 +25,8 @@
 //
 // An error says by its [Class] what became of the statement: refused as a whole,
 // never sent, or unknown. Nothing but a renewal is repeated that may have been
-// executed. After
-// an error that leaves anything in doubt the connection is closed, and the next
-// call makes a new one. An attempt to make a connection of our own outlives the
+// executed. After an error that leaves anything in doubt the connection is closed,
+// and the next call makes a new one. An attempt to make a connection of our own outlives the
 // call that it was begun for and serves the next: over a slow link it takes several
 // round trips, for which no single call may have the time. For the same reason the
 // answer to a renewal is read on when its call is over. A success that came with

@@ -50,12 +50,16 @@ func TestExchangeIsReadOn(t *testing.T) {
 		// Again and again, wherever that is in the answer.
 		var rows [][][]byte
 		for done := false; !done; {
-			timer := time.AfterFunc(100*time.Microsecond, func() { pc.Conn().SetReadDeadline(time.Unix(1, 0)) })
+			set := make(chan struct{})
+			timer := time.AfterFunc(100*time.Microsecond, func() {
+				pc.Conn().SetReadDeadline(time.Unix(1, 0))
+				close(set)
+			})
 			var err error
 			rows, done, err = x.Receive(until)
 			pgtest.Must(t, err)
 			if !timer.Stop() {
-				time.Sleep(time.Millisecond) //nolint:forbidigo // it may be setting the deadline
+				<-set // or it would spoil the deadline below
 			}
 			pgtest.Must(t, pc.Conn().SetDeadline(until))
 		}

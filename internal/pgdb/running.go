@@ -129,8 +129,8 @@ func (r *Running) Finish(ctx context.Context, each func(Row) error) error {
 	return err
 }
 
-// settle waits for the answer, until ctx ends at most. The lane has no connection
-// then.
+// settle waits for the answer, until ctx ends at most. If that comes first, the lane
+// has no connection afterwards.
 func (r *Running) settle(ctx context.Context, each func(Row) error) error {
 	if r.Wait(ctx) {
 		return r.outcome(ctx, each)
